@@ -1,0 +1,259 @@
+"""The numbers of a GPU, its fans and its driver. Names and sources: docs/metrics.md is generated from here."""
+
+from gpuwatch.model.metric import Keep, Kind, Subject, counter, gauge, members, states
+
+GPU = Subject(
+    "gpu",
+    ("gpu", "uuid"),
+    info=(
+        "name",
+        "architecture",
+        "compute_capability",
+        "serial",
+        "part_number",
+        "vbios_version",
+        "inforom_version",
+        "pci_bus_id",
+        "numa_node",
+        "minor",
+        "label",
+    ),
+    help="What a GPU is; `label` is the operator's own (`[gpus]` in the configuration).",
+)
+FAN = Subject("gpu_fan", ("gpu", "uuid", "fan"))
+DRIVER = Subject(
+    "driver",
+    info=("driver_version", "module_version", "nvml_version", "cuda_version", "module_type"),
+    help="The NVIDIA driver: user-space library and loaded kernel module.",
+)
+GPUS = Subject("gpus")
+
+# Driver
+DRIVER_STATE = states(
+    DRIVER,
+    "state",
+    "state",
+    (
+        "ok",
+        "no_library",
+        "not_loaded",
+        "version_mismatch",
+        "no_permission",
+        "no_nodes",
+        "access_lost",
+        "nouveau",
+        "released",
+        "failed",
+    ),
+    help="Whether NVML can be used, and what is in the way.",
+)
+DRIVER_MISMATCH = gauge(
+    DRIVER, "version_mismatch", keep=Keep.LAST, help="1 while the NVML library and the loaded kernel module differ in version."
+)
+
+# Presence
+VISIBLE = members(GPUS, "visible", keep=Keep.LAST, source=("nvml", "pci"), help="GPUs that this source sees now.")
+
+# Utilisation
+UTILIZATION = gauge(GPU, "utilization", "ratio", short="UTIL", help="Share of time in which at least one kernel ran.")
+MEMORY_ACTIVITY = gauge(
+    GPU, "memory_activity", "ratio", short="MEMACT", help="Share of time in which memory was read or written."
+)
+ENGINE_UTILIZATION = members(
+    GPU,
+    "engine_utilization",
+    "ratio",
+    engine=("encoder", "decoder", "jpeg", "ofa"),
+    help="Share of time in which this engine was busy.",
+)
+
+# Memory
+MEMORY_SIZE = gauge(GPU, "memory_size", "bytes", keep=Keep.LAST, short="MEMSIZE", help="Size of the GPU's memory.")
+MEMORY_USED = gauge(
+    GPU,
+    "memory_used",
+    "bytes",
+    short="MEM",
+    help="Memory in use; without the reserved part where the driver tells it apart (R510 and later).",
+)
+MEMORY_FREE = gauge(GPU, "memory_free", "bytes", help="Memory free to allocate.")
+MEMORY_RESERVED = gauge(GPU, "memory_reserved", "bytes", keep=Keep.LAST, help="Memory the driver keeps for itself.")
+MEMORY_UNIFIED = gauge(
+    GPU, "memory_unified", keep=Keep.LAST, help="1 where the GPU shares the host's memory and has none of its own."
+)
+BAR1_SIZE = gauge(GPU, "bar1_size", "bytes", keep=Keep.LAST, help="Size of the window through which the CPU sees GPU memory.")
+BAR1_USED = gauge(GPU, "bar1_used", "bytes", keep=Keep.LAST, help="Used part of that window.")
+
+# Temperature and fans
+TEMPERATURE = members(
+    GPU,
+    "temperature",
+    "celsius",
+    keep=Keep.MAX,
+    short="TEMP",
+    sensor=("core", "memory"),
+    help="Temperature, as the driver reports it.",
+)
+TEMPERATURE_LIMIT = members(
+    GPU,
+    "temperature_limit",
+    "celsius",
+    keep=Keep.LAST,
+    limit=("slowdown", "shutdown", "gpu_max", "mem_max", "acoustic"),
+    help="Absolute limits of this card; many cards from Ada on give offsets instead.",
+)
+TEMPERATURE_MARGIN = gauge(
+    GPU,
+    "temperature_margin",
+    "celsius",
+    short="MARGIN",
+    help="Degrees left to the limit, as the driver counts them (above 0 only).",
+)
+TEMPERATURE_TLIMIT_OFFSET = members(
+    GPU,
+    "temperature_tlimit_offset",
+    "celsius",
+    keep=Keep.LAST,
+    limit=("shutdown", "slowdown", "mem_max", "gpu_max"),
+    help="Margin at which this limit acts (Ada and later).",
+)
+FAN_SPEED = gauge(FAN, "speed", "ratio", short="FAN", help="Commanded fan speed, not measured; may exceed 1.")
+FAN_RPM = gauge(FAN, "speed", "rpm", help="Fan speed in turns a minute.")
+
+# Power and energy
+POWER = gauge(GPU, "power", "watts", short="POWER", help="Power drawn, instantaneous where the driver gives it.")
+POWER_AVERAGE = gauge(GPU, "power_average", "watts", help="Power drawn, averaged by the driver over a second.")
+POWER_LIMIT = members(
+    GPU,
+    "power_limit",
+    "watts",
+    keep=Keep.LAST,
+    limit=("enforced", "requested", "default", "min", "max"),
+    help="Power limits; enforced is the one in force, with out-of-band limits.",
+)
+ENERGY = counter(GPU, "energy", "joules", short="ENERGY", help="Energy used since the driver was loaded.")
+
+# Clocks
+CLOCK_DOMAINS = ("graphics", "sm", "memory", "video")
+CLOCK = members(GPU, "clock", "hertz", short="CLOCK", domain=CLOCK_DOMAINS, help="Present clock.")
+CLOCK_MAX = members(GPU, "clock_max", "hertz", keep=Keep.LAST, domain=CLOCK_DOMAINS, help="Highest clock of this card.")
+CLOCK_EVENT = members(
+    GPU,
+    "clock_event_active",
+    reason=(
+        "gpu_idle",
+        "applications_clocks",
+        "sw_power_cap",
+        "hw_slowdown",
+        "sync_boost",
+        "sw_thermal",
+        "hw_thermal",
+        "hw_power_brake",
+        "display",
+        "board_limit",
+        "reliability",
+    ),
+    help="1 while this reason holds the clocks down; only reasons that the card supports.",
+)
+CLOCK_EVENT_SECONDS = members(
+    GPU,
+    "clock_event",
+    "seconds",
+    kind=Kind.COUNTER,
+    reason=(
+        "sw_power_cap",
+        "sync_boost",
+        "sw_thermal",
+        "hw_thermal",
+        "hw_power_brake",
+        "board_limit",
+        "low_utilization",
+        "reliability",
+    ),
+    help="Time for which this reason held the clocks down.",
+)
+CLOCK_EVENT_THERMAL_SECONDS = counter(
+    GPU, "clock_event_thermal", "seconds", help="Time for which heat held the clocks down, in software or hardware (all drivers)."
+)
+
+# PCIe
+PCIE_GENERATION = gauge(GPU, "pcie_link_generation", keep=Keep.MAX, help="Present PCIe generation; an idle GPU goes down to 1.")
+PCIE_GENERATION_MAX = gauge(GPU, "pcie_link_generation_max", keep=Keep.LAST, help="Highest generation of GPU and slot together.")
+PCIE_WIDTH = gauge(GPU, "pcie_link_width", "lanes", keep=Keep.MAX, help="Present PCIe width.")
+PCIE_WIDTH_MAX = gauge(GPU, "pcie_link_width_max", "lanes", keep=Keep.LAST, help="Widest link of GPU and slot together.")
+PCIE_TRANSMIT_RAW = gauge(GPU, "pcie_transmit_raw", "bytes", internal=True, help="Byte counter as the driver gives it, may wrap.")
+PCIE_RECEIVE_RAW = gauge(GPU, "pcie_receive_raw", "bytes", internal=True, help="Byte counter as the driver gives it, may wrap.")
+PCIE_TRANSMIT = counter(GPU, "pcie_transmit", "bytes", help="Bytes sent by the GPU over PCIe; only where no wrap can hide any.")
+PCIE_RECEIVE = counter(GPU, "pcie_receive", "bytes", help="Bytes received by the GPU over PCIe; only where no wrap can hide any.")
+PCIE_THROUGHPUT = members(
+    GPU,
+    "pcie_throughput",
+    "bytes_per_second",
+    short="PCIE",
+    direction=("transmit", "receive"),
+    help="PCIe throughput of one 20 ms sample, taken every 10 s while the GPU is busy; where byte counters cannot be trusted.",
+)
+PCIE_REPLAYS = counter(GPU, "pcie_replays", help="PCIe packets sent again; judge the rate, not the value.")
+PCIE_REPLAY_ROLLOVERS = counter(GPU, "pcie_replay_rollovers", help="Times the replay counter rolled over.")
+PCIE_ERRORS = members(
+    GPU,
+    "pcie_errors",
+    kind=Kind.COUNTER,
+    type=(
+        "correctable",
+        "nak_received",
+        "receiver",
+        "bad_tlp",
+        "nak_sent",
+        "bad_dllp",
+        "non_fatal",
+        "fatal",
+        "unsupported_request",
+        "lcrc",
+        "recovery",
+    ),
+    help="PCIe errors that the GPU counted.",
+)
+
+# Modes
+PERFORMANCE_STATE = gauge(GPU, "performance_state", keep=Keep.LAST, short="PSTATE", help="0 (fastest) to 15.")
+PERSISTENCE_MODE = gauge(GPU, "persistence_mode", keep=Keep.LAST, help="1 while the driver stays loaded without clients.")
+COMPUTE_MODE = states(
+    GPU,
+    "compute_mode",
+    "mode",
+    ("default", "exclusive_thread", "prohibited", "exclusive_process"),
+    help="Who may open a compute context.",
+)
+
+# Memory errors
+ECC_MODE = members(GPU, "ecc_mode", keep=Keep.LAST, which=("current", "pending"), help="1 while ECC is on, now or after a reset.")
+ECC_ERRORS = members(
+    GPU,
+    "ecc_errors",
+    kind=Kind.COUNTER,
+    type=("corrected", "uncorrected"),
+    lifetime=("volatile", "aggregate"),
+    help="ECC errors since the driver was loaded (volatile) or ever (aggregate).",
+)
+REMAPPED_ROWS = members(
+    GPU,
+    "remapped_rows",
+    kind=Kind.COUNTER,
+    cause=("correctable", "uncorrectable"),
+    help="Memory rows replaced by spare ones (Ampere and later).",
+)
+ROW_REMAP_PENDING = gauge(GPU, "row_remap_pending", keep=Keep.LAST, help="1 while a row waits for a reset to be replaced.")
+ROW_REMAP_FAILURE = gauge(
+    GPU, "row_remap_failure", keep=Keep.LAST, help="1 once a row could not be replaced: the card is for return."
+)
+RETIRED_PAGES = members(
+    GPU,
+    "retired_pages",
+    kind=Kind.COUNTER,
+    cause=("single_bit", "double_bit"),
+    help="Memory pages taken out of use (Turing and older).",
+)
+PAGE_RETIREMENT_PENDING = gauge(
+    GPU, "page_retirement_pending", keep=Keep.LAST, help="1 while a page waits for a reset to be taken out of use."
+)

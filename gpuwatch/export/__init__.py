@@ -1,0 +1,1 @@
+"""What Prometheus and other programs see."""

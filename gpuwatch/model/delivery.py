@@ -1,0 +1,78 @@
+"""How a verdict travels: the message that is owed to a channel, and what came of an attempt."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gpuwatch.model.alert import AlertState, Incident, Severity
+
+
+class DeliveryKind(str, Enum):
+    """Why a message is sent."""
+
+    FIRING = "firing"
+    UPDATE = "update"  # a higher severity
+    REPEAT = "repeat"
+    RESOLVED = "resolved"
+    STALE = "stale"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One message owed to one channel, with its incidents as they were when it was decided. Retries keep the id."""
+
+    id: str  # ULID
+    channel: str
+    kind: DeliveryKind
+    created: float  # wall clock
+    incidents: tuple[Incident, ...]
+    attempt: int = 0  # attempts made so far
+    not_before: float = 0.0  # wall clock
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The last thing one channel was told about one incident."""
+
+    incident: str
+    channel: str
+    state: AlertState
+    severity: Severity
+    at: float
+
+
+class Result(str, Enum):
+    """What one attempt came to."""
+
+    SENT = "sent"
+    RETRY = "retry"
+    REFUSED = "refused"  # permanent: the payload or the address is wrong
+    AUTH = "auth"  # permanent until somebody changes a secret
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one attempt came to, in words that name no secret."""
+
+    result: Result
+    words: str = ""
+    after: float | None = None  # seconds to wait, where the receiver said so
+
+    @classmethod
+    def sent(cls, words: str = "") -> "Outcome":
+        """The receiver has it."""
+        return cls(Result.SENT, words)
+
+    @classmethod
+    def retry(cls, words: str, after: float | None = None) -> "Outcome":
+        """Not now; `after` is the receiver's own wish."""
+        return cls(Result.RETRY, words, after)
+
+    @classmethod
+    def refused(cls, words: str) -> "Outcome":
+        """Never, as it stands."""
+        return cls(Result.REFUSED, words)
+
+    @classmethod
+    def auth(cls, words: str) -> "Outcome":
+        """Not with this secret."""
+        return cls(Result.AUTH, words)

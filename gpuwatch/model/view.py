@@ -1,0 +1,44 @@
+"""What the board knows at one moment: immutable, merged over the sources, late values already dropped."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.model.reading import Absence, Fault, Reading
+from gpuwatch.model.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """All that is known of one target. `readings` are those that count, the most trusted source first."""
+
+    target: Target
+    values: Mapping[Metric, float]
+    absent: Mapping[Metric, Absence]
+    readings: tuple[Reading, ...]
+
+    def at(self, metric: Metric) -> float | None:
+        """Return the wall time at which the merged value of `metric` was read, None where it is absent."""
+        return next((reading.at for reading in self.readings if metric in reading.values), None)
+
+    @property
+    def fault(self) -> Fault | None:
+        """The fault of the most trusted source that reports one."""
+        return next((reading.fault for reading in self.readings if reading.fault), None)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The board at one moment: entries by target, in the order in which the targets first came."""
+
+    now: float  # wall clock, seconds
+    entries: Mapping[Target, Entry]
+
+    def of(self, subject: Subject) -> Iterator[Entry]:
+        """Yield the entries of one subject."""
+        return (entry for target, entry in self.entries.items() if target.subject is subject)
+
+    def value(self, target: Target, metric: Metric) -> float | None:
+        """Return a value, None where the target or the value is absent."""
+        entry = self.entries.get(target)
+        return None if entry is None else entry.values.get(metric)

@@ -1,0 +1,1 @@
+"""Readings on time: workers under supervision, the board, the schedule."""

@@ -1,0 +1,38 @@
+"""The shape of a source: what it is asked and how it answers."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gpuwatch.model.reading import Reading, Tier
+
+
+class Answer(Protocol):
+    """Where a source puts what it finds. Every method may be called from any thread, also after `done`."""
+
+    def reading(self, reading: Reading) -> None:
+        """One target is read. Given one by one, so that what comes later cannot lose what is there."""
+        ...
+
+    def working(self, item: str) -> None:
+        """The source is about to touch this item (a mount, a disk, a sensor): if it hangs, this one is to blame."""
+        ...
+
+    def restart(self, reason: str) -> None:
+        """The source can only go on in a new process (`driver_change`); the supervisor replaces the worker."""
+        ...
+
+    def done(self, busy: Sequence[str] = ()) -> None:
+        """The round is over; `busy` names the target keys whose earlier call has not returned and that got no new one."""
+        ...
+
+
+class Source(Protocol):
+    """One library or tool. `ask` must not raise; it may block, except in a source with threads of its own (nvml)."""
+
+    def ask(self, tier: Tier, skip: frozenset[str], answer: Answer) -> None:
+        """Read everything of this tier but the items in `skip`, and call `answer.done` at the end."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything, as far as that can be done without waiting."""
+        ...

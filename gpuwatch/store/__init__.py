@@ -1,0 +1,1 @@
+"""History, alert memory, outbox."""

@@ -1,0 +1,35 @@
+"""Fixtures that every room may use; a room's own fixtures lie beside its tests."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.clock import FakeClock
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """Both clocks, turned by hand."""
+    return FakeClock()
+
+
+@pytest.fixture(scope="session")
+def recorded() -> Path:
+    """The folder of recorded inputs that lies beside the clone where the developers have it."""
+    data = SHARED / "data"
+    if not data.is_dir():
+        pytest.skip("the recorded inputs (shared/data beside the clone) are not on this machine")
+    return data
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --regold, which writes golden files anew; a reviewer reads the difference."""
+    parser.addoption("--regold", action="store_true", help="write the golden files anew")
+
+
+@pytest.fixture
+def regold(request: pytest.FixtureRequest) -> bool:
+    """Whether golden files are to be written anew."""
+    return bool(request.config.getoption("--regold"))
