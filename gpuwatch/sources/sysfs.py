@@ -1,0 +1,82 @@
+"""Small files of the kernel (/proc, /sys): read whole, made safe to print, and why one could not be read."""
+
+import errno
+import os
+from pathlib import Path
+
+from gpuwatch.model.escape import printable
+from gpuwatch.model.reading import Absence
+
+PIECE = 1 << 16
+LIMIT = 1 << 22  # bytes; /proc/stat of 1,024 cores has 0.4 MB
+
+ABSENCES = {
+    errno.ENOENT: Absence.UNSUPPORTED,  # this kernel or device has no such file
+    errno.ENOTDIR: Absence.UNSUPPORTED,
+    errno.ENOSYS: Absence.UNSUPPORTED,
+    errno.EOPNOTSUPP: Absence.UNSUPPORTED,  # /proc/pressure with psi=0
+    errno.EACCES: Absence.DENIED,
+    errno.EPERM: Absence.DENIED,
+    errno.ENODEV: Absence.LOST,
+    errno.ENXIO: Absence.LOST,
+    errno.EINVAL: Absence.EMPTY,  # the speed of an interface that is down
+    errno.ENODATA: Absence.EMPTY,  # a sensor that has nothing now
+    errno.EAGAIN: Absence.EMPTY,
+    errno.EBUSY: Absence.EMPTY,
+}
+
+
+def why(error: OSError) -> Absence:
+    """Return the reason for absence that this error of open or read stands for."""
+    return ABSENCES.get(error.errno or 0, Absence.FAILED)
+
+
+def read(path: Path | str) -> bytes:
+    """Return the bytes of a file of the kernel; raises OSError. Such files say no size and end at the first empty read."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        whole = os.read(descriptor, PIECE)
+        while whole and len(whole) < LIMIT and (piece := os.read(descriptor, PIECE)):
+            whole += piece
+    finally:
+        os.close(descriptor)
+    return whole
+
+
+def text(path: Path | str) -> str:
+    """Return one line of a file, stripped, its runs of blanks made one, safe to print; raises OSError."""
+    return clean(read(path))
+
+
+def number(path: Path | str) -> int:
+    """Return the whole number in a file; raises OSError, and ValueError for what is none (or has over 64 bits)."""
+    raw = read(path).strip()
+    if len(raw) > 20:
+        raise ValueError("too long for a number of the kernel")
+    return int(raw)
+
+
+def clean(raw: bytes) -> str:
+    """Return text of a device as it may be shown: padding of blanks and NULs gone, control characters escaped."""
+    return printable(" ".join(raw.replace(b"\0", b" ").decode("utf-8", "backslashreplace").split()))
+
+
+def fact(path: Path | str) -> str:
+    """Return one line of a file, or "" where it cannot be read: for facts that many devices lack."""
+    try:
+        return text(path)
+    except OSError:
+        return ""
+
+
+def names(folder: Path | str) -> list[str]:
+    """Return the names in a folder in order; raises OSError."""
+    return sorted(os.listdir(folder))  # noqa: PTH208 - names are wanted, not paths
+
+
+def entries(folder: Path | str) -> list[str]:
+    """Return the names in a folder in order, none where it cannot be listed."""
+    try:
+        return names(folder)
+    except OSError:
+        return []
