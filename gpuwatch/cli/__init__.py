@@ -1,6 +1,67 @@
-"""The commands, one file each; a command imports its room only when it is chosen."""
+"""The commands, one file each: `add(parser)` declares its options, `run(args)` does it and returns the exit code.
+
+A new command is a file here and its line in COMMANDS; it imports its room only when it is chosen.
+Exit codes: 0 fine, 1 our fault or a found problem, 2 the caller's mistake, 3 daemon not reachable.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from gpuwatch import __version__
+from gpuwatch.config import ConfigError
+
+COMMANDS = {
+    "run": "run the daemon in the foreground (what systemd starts)",
+    "demo": "run the daemon on a simulated host with 8 GPUs that goes through faults",
+    "status": "say how this host and its monitor are",
+    "read": "read one source once and print it as JSON",
+    "metrics": "list every metric that gpuwatch knows",
+    "config": "check or show the configuration",
+    "version": "print the version",
+}
+CALLERS_MISTAKE = 2
+NOT_REACHABLE = 3
 
 
-def main() -> int:
-    """Run the command line."""
-    return 0
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return dispatch(words)
+    except BrokenPipeError:  # the reader of our output has gone: head, a pager
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def dispatch(words: Sequence[str]) -> int:
+    """Choose the command, import it, parse its words and run it."""
+    overview = argparse.ArgumentParser(
+        prog="gpuwatch",
+        description="The monitor for Linux GPU servers.",
+        usage="gpuwatch COMMAND [OPTION...]",
+        epilog="commands:\n"
+        + "\n".join(f"  {name:9} {text}" for name, text in COMMANDS.items())
+        + "\n\nexample: gpuwatch status",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    overview.add_argument("--version", action="version", version=f"gpuwatch {__version__}")
+    overview.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="see below; `gpuwatch COMMAND --help` tells more")
+    name = overview.parse_args(words[:1] or ["--help"]).command
+    module = importlib.import_module(f"gpuwatch.cli.{name}")
+    parser = argparse.ArgumentParser(
+        prog=f"gpuwatch {name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add(parser)
+    args = parser.parse_args(words[1:])
+    try:
+        return int(module.run(args))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return CALLERS_MISTAKE

@@ -1,0 +1,54 @@
+"""Check or show the configuration.
+
+`check` reads everything as the daemon would, rules and receivers too, and exits 2 with file, key, what was found and what
+was expected at the first mistake. `show` prints what is in force, defaults included, without secrets.
+
+example: gpuwatch config check --config /etc/gpuwatch/gpuwatch.toml
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from gpuwatch import config, notify, rules, shipped
+
+SECRET = ("url", "secret", "password", "token", "key")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("what", choices=("check", "show"))
+    add_config(parser)
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """Declare --config, for every command that reads the configuration."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file (default: gpuwatch.toml of root or the user)")
+
+
+def chosen(args: argparse.Namespace) -> config.Config:
+    """Load what `--config` or the default names; raises ConfigError."""
+    return config.load(args.config, config.places(os.environ, root=os.geteuid() == 0))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check it, and print it where asked."""
+    found = chosen(args)
+    rules.load(shipped.folder("alerts"), found.rules, "rules")
+    notify.build(found)
+    if args.what == "check":
+        print("the configuration is right")
+    else:
+        print(json.dumps(hidden(config.plain(found)), indent=2, ensure_ascii=False))
+    return 0
+
+
+def hidden(table: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration with every secret of its receivers replaced; the names of files that hold one are shown."""
+    table["receivers"] = [
+        {key: "(hidden)" if key in SECRET or key.endswith(SECRET) else value for key, value in receiver.items()}
+        for receiver in table["receivers"]
+    ]
+    return table

@@ -1,0 +1,114 @@
+"""What happens on a simulated host, and when: a TOML file -> Scenario.
+
+```toml
+model = "A40"                 # one of MODELS
+gpus = 8
+
+[[load]]                      # the last one that has begun counts, for the GPUs it names
+at = "0s"
+level = 0.95                  # share of the time in which kernels run
+gpus = [0, 1, 2, 3]           # default: all
+
+[[event]]
+kind = "overheating"          # one of Kind
+at = "30s"
+lasts = "4m"                  # default: for ever
+gpu = 3                       # for all kinds but `wear`, which has `disk`
+amount = 1.6                  # what it means: see Kind
+```
+"""
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from gpuwatch.config import ConfigError, Duration, convert
+from gpuwatch.sources.simulated.models import MODELS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+DEMO = Path(__file__).parent / "demo.toml"
+
+
+class Kind(str, Enum):
+    """What can go wrong, and what `amount` is."""
+
+    OVERHEATING = "overheating"  # factor on the thermal resistance: dust, a dead fan
+    POWER_CAP = "power_cap"  # watts of the new limit
+    LEAK = "leak"  # bytes a second that are never released
+    LOST = "lost"  # off the bus; amount is not used
+    HUNG = "hung"  # calls do not return; amount is not used
+    STARVATION = "starvation"  # share of its load that the GPU still gets
+    WEAR = "wear"  # share of the disk's endurance a day
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From this moment on these GPUs are this busy."""
+
+    at: Duration
+    level: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    gpus: list[int] | None = None
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something goes wrong at this moment, for a while."""
+
+    kind: Kind
+    at: Duration
+    lasts: Duration | None = None
+    gpu: int | None = None
+    disk: int | None = None
+    amount: float = 1.0
+
+    def holds(self, elapsed: float) -> bool:
+        """Whether it is going on at this moment."""
+        return self.at <= elapsed and (self.lasts is None or elapsed < self.at + self.lasts)
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A simulated host and its fate."""
+
+    model: str = "A40"
+    gpus: Annotated[int, msgspec.Meta(ge=0, le=72)] = 8
+    cores: Annotated[int, msgspec.Meta(ge=1)] = 64
+    disks: Annotated[int, msgspec.Meta(ge=0, le=16)] = 2
+    seed: int = 1
+    ambient: float = 24.0  # celsius at the inlet
+    load: list[Load] = []
+    event: list[Event] = []
+
+
+def read(path: Path) -> Scenario:
+    """Read a scenario file; raises ConfigError."""
+    try:
+        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(str(path), "", f"cannot be read: {error.strerror}") from None
+    except ValueError as error:  # not UTF-8, or not TOML
+        raise ConfigError(str(path), "", f"is not valid TOML: {error}") from None
+    scenario = convert(table, Scenario, {}, str(path))
+    check(scenario, str(path))
+    return scenario
+
+
+def check(scenario: Scenario, place: str) -> None:
+    """Refuse names and numbers that the simulated host does not have; raises ConfigError."""
+    if scenario.model not in MODELS:
+        raise ConfigError(place, "model", f'expected one of {", ".join(MODELS)}, found "{scenario.model}"')
+    for index, load in enumerate(scenario.load):
+        for gpu in load.gpus or ():
+            if not 0 <= gpu < scenario.gpus:
+                raise ConfigError(place, f"load[{index}].gpus", f"expected GPUs below {scenario.gpus}, found {gpu}")
+    for index, event in enumerate(scenario.event):
+        name, thing, count = (
+            ("disk", event.disk, scenario.disks) if event.kind is Kind.WEAR else ("gpu", event.gpu, scenario.gpus)
+        )
+        if thing is None or not 0 <= thing < count:
+            found = "none" if thing is None else str(thing)
+            raise ConfigError(place, f"event[{index}].{name}", f"expected a {name} below {count}, found {found}")

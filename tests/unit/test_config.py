@@ -1,0 +1,185 @@
+"""Every mistake in the configuration is named by file, key, what was found and what was expected."""
+
+import typing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpuwatch import config
+from gpuwatch.config import Config, ConfigError, Duration, Places, Size
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Places:
+    """Folders of a user of this test."""
+    return Places(tmp_path / "etc", tmp_path / "state", tmp_path / "run")
+
+
+def write(where: Places, text: str, name: str = "gpuwatch.toml") -> Path:
+    """Write a configuration file."""
+    path = where.config / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_without_any_file_everything_has_a_default(where: Places) -> None:
+    found = config.load(None, where)
+    assert found.http.listen == "127.0.0.1:9843"
+    assert found.http.socket == str(where.runtime / "gpuwatch.sock")
+    assert found.store.url == f"sqlite:///{where.state / 'gpuwatch.db'}"
+    assert found.host.name
+    assert [found.sources.nvml.every, found.sources.nvml.every_normal, found.sources.smart.every] == [1.0, 10.0, 600.0]
+
+
+def test_a_full_file_is_read(where: Places) -> None:
+    write(
+        where,
+        """
+        [http]
+        listen = ""
+        [host]
+        name = "vision-07"
+        labels = { rack = "A3" }
+        [gpus."0000:65:00.0"]
+        label = "slot 3"
+        [inventory]
+        gpus = 8
+        [store]
+        max_size = "2GiB"
+        [sources.nvml]
+        every = "500ms"
+        deadline = "5s"
+        [rules.gpu_overheating]
+        threshold = 85
+        [[receivers]]
+        name = "oncall"
+        kind = "webhook"
+        [[routes]]
+        match = { severity = "critical" }
+        receivers = ["oncall"]
+        continue = true
+        """,
+    )
+    found = config.load(None, where)
+    assert found.http.listen == ""
+    assert found.host.labels == {"rack": "A3"}
+    assert found.gpus["0000:65:00.0"].label == "slot 3"
+    assert found.inventory.gpus == 8
+    assert found.store.max_size == 2 << 30
+    assert found.sources.nvml.every == 0.5
+    assert found.rules == {"gpu_overheating": {"threshold": 85}}
+    assert found.receivers == [{"name": "oncall", "kind": "webhook"}]
+    assert found.routes[0].continue_
+
+
+def test_conf_d_is_merged_in_name_order(where: Places) -> None:
+    write(where, '[host]\nname = "a"\nlabels = { rack = "A1" }\n[[receivers]]\nname = "one"\nkind = "webhook"')
+    write(where, '[host]\nname = "b"\nlabels = { row = "7" }\n[[receivers]]\nname = "two"\nkind = "webhook"', "conf.d/20.toml")
+    write(where, '[host]\nname = "c"', "conf.d/10.toml")
+    found = config.load(None, where)
+    assert found.host.name == "b"
+    assert found.host.labels == {"rack": "A1", "row": "7"}
+    assert [receiver["name"] for receiver in found.receivers] == ["one", "two"]
+
+
+def test_conf_d_alone_is_enough(where: Places) -> None:
+    write(where, '[host]\nname = "b"', "conf.d/20.toml")
+    assert config.load(None, where).host.name == "b"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[sources.nvml]\nevery = "5"', 'sources.nvml.every: expected a duration with a unit, such as "500ms"'),
+        ("[sources.nvml]\nevery = 5", 'sources.nvml.every: expected a duration as a string with a unit, such as "10s", found 5'),
+        ('[sources.nvml]\nevry = "5s"', "sources.nvml.evry: is not a known key; did you mean every?"),
+        ("[http]\nlisten = 9843", "http.listen: expected `str`, found 9843"),
+        ("http = 1", "http: expected a table, found 1"),
+        ("[inventory]\ngpus = -1", "inventory.gpus: expected `int` >= 0, found -1"),
+        ('[store]\nmax_size = "2GB"', 'store.max_size: expected a size with a unit, such as "512MiB" or "2GiB", found "2GB"'),
+        ("[[routes]]\nmatch = {}", "routes[0].receivers: is missing, and it is required"),
+        ("[[routes]]\nreceiver = []", "routes[0].receiver: is not a known key; did you mean receivers?"),
+        ('[gpus."0000:65:00.0"]', "gpus.0000:65:00.0.label: is missing, and it is required"),
+        ("[[receivers]]\nname = 1\n[sources.smart]\nenabled = 1", "sources.smart.enabled: expected `bool`, found 1"),
+        ("[store]\nkeep_raw = true", "store.keep_raw: expected a duration as a string with a unit"),
+        ("listen = 1", "listen: is not a known key"),
+        ("[http", "is not valid TOML"),
+    ],
+)
+def test_a_mistake_is_named_by_file_key_found_and_expected(where: Places, text: str, said: str) -> None:
+    path = write(where, text)
+    with pytest.raises(ConfigError) as raised:
+        config.load(None, where)
+    assert str(raised.value).startswith(f"{path}: ")
+    assert said in str(raised.value)
+
+
+def test_a_mistake_in_conf_d_names_that_file(where: Places) -> None:
+    write(where, '[sources.nvml]\nevery = "1s"\n[[routes]]\nreceivers = []')
+    extra = write(where, '[sources.nvml]\ndeadline = "x"', "conf.d/10.toml")
+    with pytest.raises(ConfigError) as raised:
+        config.load(None, where)
+    assert raised.value.place == str(extra)
+
+
+def test_a_mistake_in_an_appended_array_names_its_file(where: Places) -> None:
+    write(where, "[[routes]]\nreceivers = []")
+    extra = write(where, "[[routes]]\nreceivers = [1]", "conf.d/10.toml")
+    with pytest.raises(ConfigError) as raised:
+        config.load(None, where)
+    assert (raised.value.place, raised.value.key) == (str(extra), "routes[1].receivers")
+
+
+def test_a_named_file_must_exist_and_be_text(where: Places, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        config.load(tmp_path / "none.toml", where)
+    path = tmp_path / "bytes.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="is not UTF-8 text"):
+        config.load(path, where)
+
+
+def test_durations_and_sizes_have_units() -> None:
+    assert [config.duration(text) for text in ("500ms", "10s", "2m", "4h", "7d", "1.5s")] == [0.5, 10, 120, 14400, 604800, 1.5]
+    assert [config.size(text) for text in ("1B", "1.5KiB", "512MiB", "2GiB")] == [1, 1536, 512 << 20, 2 << 30]
+    for wrong in ("", "5", "5 s", "-1s", "1e3s", "s"):
+        with pytest.raises(ValueError, match="expected a duration"):
+            config.duration(wrong)
+    for wrong in ("2GB", "2", "GiB"):
+        with pytest.raises(ValueError, match="expected a size"):
+            config.size(wrong)
+
+
+def test_the_configuration_crosses_a_pipe_whole(where: Places) -> None:
+    write(where, '[store]\nmax_size = "2GiB"\n[sources.nvml]\nevery = "2s"\n[gpus."0000:65:00.0"]\nlabel = "x"')
+    found = config.load(None, where)
+    crossed = msgspec.msgpack.decode(msgspec.msgpack.encode(config.plain(found)))
+    assert config.from_plain(crossed) == found
+    assert isinstance(config.from_plain(crossed).sources.nvml.every, Duration)
+    assert isinstance(config.from_plain(crossed).store.max_size, Size)
+
+
+def test_root_a_user_and_a_unit_have_their_own_folders() -> None:
+    assert config.places({}, root=True) == Places(Path("/etc/gpuwatch"), Path("/var/lib/gpuwatch"), Path("/run/gpuwatch"))
+    user = config.places({"HOME": "/home/lena", "XDG_RUNTIME_DIR": "/run/user/1000"}, root=False)
+    assert user.config == Path("/home/lena/.config/gpuwatch")
+    assert user.runtime == Path("/run/user/1000/gpuwatch")
+    unit = config.places({"STATE_DIRECTORY": "/var/lib/gpuwatch", "RUNTIME_DIRECTORY": "/run/gpuwatch"}, root=False)
+    assert (unit.state, unit.runtime) == (Path("/var/lib/gpuwatch"), Path("/run/gpuwatch"))
+
+
+def test_every_section_refuses_unknown_keys() -> None:
+    def sections(kind: type[msgspec.Struct]) -> typing.Iterator[type[msgspec.Struct]]:
+        yield kind
+        for hint in typing.get_type_hints(kind).values():
+            for part in (hint, *typing.get_args(hint)):
+                if isinstance(part, type) and issubclass(part, msgspec.Struct):
+                    yield from sections(part)
+
+    found = set(sections(Config))
+    assert len(found) > 10
+    for section in found:
+        assert section.__struct_config__.forbid_unknown_fields, section
+        assert section.__struct_config__.frozen, section
