@@ -30,7 +30,11 @@ class Source(Protocol):
     """One library or tool. `ask` must not raise; it may block, except in a source with threads of its own (nvml)."""
 
     def ask(self, tier: Tier, skip: frozenset[str], answer: Answer) -> None:
-        """Read everything of this tier but the items in `skip`, and call `answer.done` at the end."""
+        """Read everything of this tier but the items in `skip`, and call `answer.done` at the end.
+
+        What is in `skip` did not return when it was last touched: the source leaves it alone, and says so in a Reading
+        where there are words for that (FILESYSTEM_STUCK at 1, a disk's fault `timeout`); it alone knows the labels.
+        """
         ...
 
     def close(self) -> None:

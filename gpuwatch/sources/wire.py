@@ -30,7 +30,7 @@ class Setup(msgspec.Struct, frozen=True, tag="setup", array_like=True):
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask", array_like=True):
-    """Read this tier, but not these items."""
+    """Read this tier, but not these items (each written `source:item`)."""
 
     number: int
     tier: Tier
@@ -54,7 +54,7 @@ class Got(msgspec.Struct, frozen=True, tag="got", array_like=True):
 
 
 class Working(msgspec.Struct, frozen=True, tag="working", array_like=True):
-    """The worker is about to touch this item of this source."""
+    """The worker is about to touch this item of this source; an empty item: the source as a whole."""
 
     number: int
     source: str
@@ -74,8 +74,16 @@ class Done(msgspec.Struct, frozen=True, tag="done", array_like=True):
     busy: list[str] = []
 
 
+class Failed(msgspec.Struct, frozen=True, tag="failed", array_like=True):
+    """A source could not be built (`number` 0) or raised while it was asked, which is a bug; the other sources go on."""
+
+    number: int
+    source: str
+    words: str
+
+
 ToWorker = Setup | Ask
-FromWorker = Got | Working | Restart | Done
+FromWorker = Got | Working | Restart | Done | Failed
 
 
 def got(reading: Reading) -> Got:
