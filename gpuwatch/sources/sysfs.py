@@ -31,12 +31,12 @@ def why(error: OSError) -> Absence:
     return ABSENCES.get(error.errno or 0, Absence.FAILED)
 
 
-def read(path: Path | str) -> bytes:
+def read(path: Path | str, limit: int = LIMIT) -> bytes:
     """Return the bytes of a file of the kernel; raises OSError. Such files say no size and end at the first empty read."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        whole = os.read(descriptor, PIECE)
-        while whole and len(whole) < LIMIT and (piece := os.read(descriptor, PIECE)):
+        whole = os.read(descriptor, min(PIECE, limit))
+        while whole and len(whole) < limit and (piece := os.read(descriptor, min(PIECE, limit - len(whole)))):
             whole += piece
     finally:
         os.close(descriptor)
