@@ -1,0 +1,173 @@
+"""One run of smartctl as a real process: it ends in time, is read up to a limit, and is killed with all its children."""
+
+import contextlib
+import ctypes
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # smartctl lives here, and a service user's PATH lacks it
+LIMIT = 1 << 20  # bytes of output; `-i -H -A --json=o` gives about 30 kB
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+GRACE = 2.0  # seconds after SIGKILL until a process counts as unkillable
+
+
+class Ending(str, Enum):
+    """How one run came to its end."""
+
+    EXITED = "exited"
+    SIGNALLED = "signalled"  # somebody else killed it
+    TIMEOUT = "timeout"  # we killed it
+    STUCK = "stuck"  # SIGKILL did not end it (uninterruptible sleep in the driver); left alone
+    FLOOD = "flood"  # more output than LIMIT
+    REFUSED = "refused"  # it could not be started
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run gave. `status` is the exit status, the signal, or the errno of a start that failed."""
+
+    ending: Ending
+    status: int = 0
+    output: bytes = b""
+
+
+def find(name: str) -> str | None:
+    """Return the path of a program that may be started, None where there is none; a name is looked up in /usr/sbin too."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{SBIN}")
+
+
+class Runner:
+    """Runs one program at a time. `close` may be called from another thread; it kills what runs.
+
+    `kill` is how a process group is ended: `os.killpg`, but for tests of a process that survives it.
+    """
+
+    def __init__(self, kill: Callable[[int, int], None] = os.killpg) -> None:
+        self._kill = kill
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stuck: list[subprocess.Popen[bytes]] = []
+        self._closed = False
+
+    def run(self, argv: Sequence[str], seconds: float) -> Run:
+        """Run `argv` for at most `seconds` (and GRACE, where it has to be killed)."""
+        ends = time.monotonic() + seconds
+        try:
+            child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=die_with(os.getpid()),  # noqa: PLW1509 - two system calls, no Python lock is taken in the child
+                env={**os.environ, "LC_ALL": "C"},  # text has thousands separators by locale, messages come from strerror()
+            )
+        except OSError as error:
+            return Run(Ending.REFUSED, error.errno or 0)
+        self._child = child
+        try:
+            output, why = collect(child, ends)
+            if self._closed:
+                why = Ending.TIMEOUT
+            if why is Ending.EXITED and not ended(child, ends - time.monotonic()):
+                why = Ending.TIMEOUT  # it closed its output and stays
+            if why is not Ending.EXITED and not self._end(child):
+                return Run(Ending.STUCK)
+        finally:
+            self._child = None
+            if child.stdout:
+                child.stdout.close()
+        if why is Ending.EXITED and child.returncode < 0:
+            return Run(Ending.SIGNALLED, -child.returncode, output)
+        return Run(why, child.returncode, output)
+
+    def _end(self, child: "subprocess.Popen[bytes]") -> bool:
+        """Kill the whole process group; say whether it is gone. What is not is remembered, so that it is reaped when it ends."""
+        with contextlib.suppress(OSError):  # gone already, or not ours to kill (sudo): the wait tells
+            self._kill(child.pid, signal.SIGKILL)
+        if ended(child, GRACE):
+            return True
+        self._stuck = [old for old in self._stuck if old.poll() is None] + [child]
+        return False
+
+    def close(self) -> None:
+        """Kill what runs and start nothing more that lasts; does not wait."""
+        self._closed = True
+        child = self._child
+        if child is not None and child.poll() is None:
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                self._kill(child.pid, signal.SIGKILL)
+
+
+def die_with(parent: int) -> Callable[[], None]:
+    """Return what a child does before it becomes smartctl: the kernel is to kill it when our process dies."""
+    prctl = ctypes.CDLL(None).prctl
+
+    def tie() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before the call
+            os._exit(1)
+
+    return tie
+
+
+def collect(child: "subprocess.Popen[bytes]", ends: float) -> tuple[bytes, Ending]:
+    """Read the output until it ends, is too much, or time is up."""
+    pipe = child.stdout
+    assert pipe is not None
+    fd = pipe.fileno()
+    os.set_blocking(fd, False)
+    parts: list[bytes] = []
+    total = 0
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        while (left := ends - time.monotonic()) > 0:
+            if not selector.select(left):
+                continue
+            part = os.read(fd, 1 << 16)
+            if not part:
+                return b"".join(parts), Ending.EXITED
+            parts.append(part)
+            total += len(part)
+            if total > LIMIT:
+                return b"", Ending.FLOOD
+    return b"".join(parts), Ending.TIMEOUT
+
+
+def ended(child: "subprocess.Popen[bytes]", seconds: float) -> bool:
+    """Wait for the process for at most `seconds`; say whether it has ended."""
+    try:
+        child.wait(max(seconds, 0.0))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def left_over(proc: Path, program: str, seconds: float) -> frozenset[str]:
+    """Return the devices at which a smartctl of an earlier round still hangs in the driver.
+
+    Such a process has survived its worker and SIGKILL. Another call on that device would only hang beside it, so it gets none.
+    A healthy run is in state D for milliseconds; this one must have lived longer than a run may.
+    """
+    name = Path(program).name[:15]  # the kernel keeps 15 characters
+    stuck = set()
+    for folder in proc.glob("[0-9]*"):
+        try:
+            if (folder / "comm").read_text(errors="replace").rstrip("\n") != name:
+                continue
+            fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            uptime = float((proc / "uptime").read_text().split()[0])
+            argv = (folder / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+            age = uptime - float(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22: start time in ticks since boot
+        except (OSError, ValueError, IndexError):  # it ended while we looked
+            continue
+        if fields[0] == "D" and age > seconds:
+            stuck.add(argv[-1])
+    return frozenset(stuck)
