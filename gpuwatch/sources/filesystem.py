@@ -24,6 +24,7 @@ from gpuwatch.sources.look import Look
 from gpuwatch.sources.mounts import Mount
 from gpuwatch.sources.source import Answer, Source
 
+SOURCE = "filesystem"
 SPACE = (FILESYSTEM_SIZE, FILESYSTEM_AVAILABLE)
 
 
@@ -41,19 +42,28 @@ class Filesystems:
         if tier is Tier.SLOW:
             table, own = mounts.table(self._proc), mounts.own(self._proc, "self")
             for mount in mounts.counted(table.mounts):
-                if mount.item not in skip:
-                    answer.working(mount.item)
-                    reading = self._look(mount, own, trusted=table.host)
-                    if reading is not None:
-                        answer.reading(reading)
+                if mount.item in skip:
+                    answer.reading(self._hung(mount))
+                    continue
+                answer.working(mount.item)
+                reading = self._look(mount, own, trusted=table.host)
+                if reading is not None:
+                    answer.reading(reading)
         answer.done()
 
     def close(self) -> None:
         """Hold nothing, so let go of nothing."""
 
+    def _hung(self, mount: Mount) -> Reading:
+        """Return what is to be said of a file system that did not return when it was last asked."""
+        look = Look(SOURCE, Tier.SLOW, mount.target(), self._clock)
+        look.values[FILESYSTEM_STUCK] = 1.0
+        look.lack([*SPACE, FILESYSTEM_READ_ONLY, FILESYSTEM_ERRORS], Absence.LATE)
+        return look.reading(Fault("hung", f"asking {mount.item} does not return"))
+
     def _look(self, mount: Mount, own: tuple[Mount, ...], *, trusted: bool) -> Reading | None:
         """Return one file system as it is now; None for one that was unmounted meanwhile or has no size by nature."""
-        look = Look(mounts.SOURCE, Tier.SLOW, mount.target(), self._clock)
+        look = Look(SOURCE, Tier.SLOW, mount.target(), self._clock)
         flags = mount.superblock | (mount.options if trusted else frozenset())
         look.values[FILESYSTEM_READ_ONLY] = float("ro" in flags or "emergency_ro" in flags)
         fault: Fault | None = None

@@ -1,4 +1,4 @@
-"""Which file systems this host has mounted: mountinfo -> Mount, without touching a mount. Light enough for the daemon.
+"""Which file systems this host has mounted: mountinfo -> Mount, without touching a mount.
 
 Counted are the file systems that people fill or lose: on block devices, on the network, through FUSE, and tmpfs at places
 such as /dev/shm, /tmp and /run. Not counted: pseudo file systems, read-only images (snap, ISO), overlays but for one at
@@ -11,20 +11,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuwatch.catalogue.disk import (
-    FILESYSTEM,
-    FILESYSTEM_AVAILABLE,
-    FILESYSTEM_ERRORS,
-    FILESYSTEM_READ_ONLY,
-    FILESYSTEM_SIZE,
-    FILESYSTEM_STUCK,
-)
+from gpuwatch.catalogue.disk import FILESYSTEM
 from gpuwatch.model.escape import printable
-from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.sources import sysfs
 
-SOURCE = "filesystem"
 LIMIT = 128
 PATH_MAX = 4096  # linux/limits.h; two long paths must not become one by being cut
 
@@ -140,21 +131,3 @@ def covering(mounts: tuple[Mount, ...], path: bytes) -> Mount | None:
         if inside and (best is None or len(mount.path) >= len(best.path)):
             best = mount
     return best
-
-
-def hung(proc: Path, item: str, wall: float) -> Reading | None:
-    """Return what is to be said of a file system whose probe hangs; None where `item` is no mount point (any more)."""
-    mount = next((mount for mount in counted(table(proc).mounts) if mount.item == item), None)
-    if mount is None:
-        return None
-    late = (FILESYSTEM_SIZE, FILESYSTEM_AVAILABLE, FILESYSTEM_READ_ONLY, FILESYSTEM_ERRORS)
-    return Reading(
-        source=SOURCE,
-        tier=Tier.SLOW,
-        target=mount.target(),
-        at=wall,
-        took=0.0,
-        values={FILESYSTEM_STUCK: 1.0},
-        absent=dict.fromkeys(late, Absence.LATE),
-        fault=Fault("hung", f"asking {item} ({printable(mount.fstype)}) does not return"),
-    )

@@ -50,7 +50,9 @@ class Pci:
             found = self._found()
             answer.reading(self._visible(found))
             for address in found or []:
-                if address not in skip:
+                if address in skip:
+                    answer.reading(self._hung(address))
+                else:
                     answer.working(address)
                     answer.reading(self._look(address))
         answer.done()
@@ -75,6 +77,12 @@ class Pci:
         else:
             look.values[VISIBLE["pci"]] = float(len(found))
         return look.reading()
+
+    def _hung(self, address: str) -> Reading:
+        """Return what is to be said of a GPU that did not return when its configuration space was last read."""
+        look = Look(SOURCE, Tier.SLOW, target(self._devices / address), self._clock)
+        look.lack([PCI_RESPONDING, *LINK, *AER_ERRORS.values()], Absence.LATE)
+        return look.reading(Fault("hung", f"reading the GPU at {address} over the bus does not return"))
 
     def _look(self, address: str) -> Reading:
         """Return one GPU as the bus shows it now."""
