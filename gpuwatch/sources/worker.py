@@ -233,7 +233,7 @@ def main(arguments: Sequence[str], table: Mapping[str, str] = SOURCES) -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
         serve(stream, pipe, table)
-    except BaseException:  # noqa: BLE001 - root of the thread; the interpreter's own end would wait for stuck threads
+    except BaseException:  # the interpreter's own end would wait for stuck threads
         log.exception("this worker ends by a bug of its own")
         os._exit(1)
 

@@ -1,0 +1,152 @@
+"""The board: the last reading of each (source, tier, target), and the View that it makes of them."""
+
+import math
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from gpuwatch.catalogue import own
+from gpuwatch.model.metric import Metric
+from gpuwatch.model.reading import Absence, Reading, Tier
+from gpuwatch.model.target import Target
+from gpuwatch.model.view import Entry, View
+
+TRUST = {"nvml": 0, "dcgm": 1, "pci": 2, "derived": 9}  # merged by metric in this order, all others between pci and derived
+OTHERS = 5
+FORGET = 3600.0  # seconds after the last of a target's readings went late
+LIMIT = 20_000  # readings kept; a host of 8 GPUs has a few hundred
+
+
+@dataclass(frozen=True, slots=True)
+class Cadence:
+    """How often a tier of a source is read and how long that may take: how long its values count."""
+
+    period: float
+    deadline: float
+
+    @property
+    def life(self) -> float:
+        """Seconds for which a value counts after it arrived."""
+        return max(3 * self.period, self.deadline + self.period)
+
+
+DEFAULT: Mapping[Tier, Cadence] = {
+    Tier.FAST: Cadence(1, 5),
+    Tier.NORMAL: Cadence(10, 5),
+    Tier.SLOW: Cadence(60, 10),
+}
+
+
+@dataclass(slots=True)
+class Kept:
+    """A reading, when it came and until when it counts (monotonic)."""
+
+    reading: Reading
+    came: float
+    until: float
+
+
+@dataclass(slots=True)
+class Place:
+    """All that the board holds of one target, and the entry made of it."""
+
+    kept: dict[tuple[str, Tier], Kept] = field(default_factory=dict)
+    last: float = 0.0  # when the last of them goes late
+    entry: Entry | None = None  # None: has to be made anew
+    until: float = 0.0  # when the first reading in `entry` goes late
+
+
+class Board:
+    """Readings come in from any thread; immutable Views go out. One lock, held for microseconds."""
+
+    def __init__(self, cadences: Mapping[tuple[str, Tier], Cadence], limit: int = LIMIT) -> None:
+        self._lives = {key: cadence.life for key, cadence in cadences.items()}
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._places: dict[Target, Place] = {}
+        self._count = 0
+        self._dropped = 0
+
+    def post(self, reading: Reading, mono: float) -> None:
+        """Keep a reading in place of the last one of its source, tier and target, also when its wall time goes back."""
+        key = (reading.source, reading.tier)
+        life = self._lives.get(key)
+        until = mono + (DEFAULT[reading.tier].life if life is None else life)
+        with self._lock:
+            place = self._places.get(reading.target)
+            if place is None or key not in place.kept:
+                if self._count >= self._limit:
+                    self._dropped += 1
+                    return
+                self._count += 1
+                if place is None:
+                    place = self._places[reading.target] = Place()
+            place.kept[key] = Kept(reading, mono, until)
+            place.last = max(place.last, until)
+            place.entry = None
+
+    def view(self, wall: float, mono: float) -> View:
+        """Return what is known now. Entries that did not change are those of the last view: they are immutable."""
+        entries: dict[Target, Entry] = {}
+        with self._lock:
+            gone = [target for target, place in self._places.items() if mono > place.last + FORGET]
+            for target in gone:
+                self._count -= len(self._places.pop(target).kept)
+            for place in self._places.values():
+                if place.entry is None or mono >= place.until:
+                    place.entry, place.until = merge(place.kept.values(), mono)
+                entries[place.entry.target] = place.entry
+        return View(wall, MappingProxyType(entries))
+
+    def readings(self, wall: float) -> list[Reading]:
+        """Return the board's own number: readings that found it full."""
+        with self._lock:
+            dropped = self._dropped
+        return [dropped_reading("board", dropped, wall)]
+
+
+def merge(all_kept: Iterable[Kept], mono: float) -> tuple[Entry, float]:
+    """Return the entry that these readings of one target make, and until when it holds.
+
+    A value of any reading that counts wins over an absence; of two values, or two absences, that of the more trusted source,
+    then the newer. What only a late reading knew is LATE; that a device will never have it stays true.
+    """
+    kept = sorted(all_kept, key=lambda one: (TRUST.get(one.reading.source, OTHERS), -one.came))
+    current = [one for one in kept if mono < one.until]
+    values: dict[Metric, float] = {}
+    absent: dict[Metric, Absence] = {}
+    for one in reversed(kept):
+        if mono >= one.until:
+            absent.update(dict.fromkeys(one.reading.values, Absence.LATE))
+            for metric, why in one.reading.absent.items():
+                absent[metric] = why if why is Absence.UNSUPPORTED else Absence.LATE
+    for one in reversed(current):
+        values.update(one.reading.values)
+        absent.update(one.reading.absent)
+    for metric in absent.keys() & values.keys():
+        del absent[metric]
+    entry = Entry(
+        identity([one.reading.target for one in (*current, *(one for one in kept if mono >= one.until))]),
+        MappingProxyType(values),
+        MappingProxyType(absent),
+        tuple(one.reading for one in current),
+    )
+    return entry, min((one.until for one in current), default=math.inf)
+
+
+def identity(targets: Sequence[Target]) -> Target:
+    """Return the first target, with text facts that only the others know."""
+    first = targets[0]
+    info: dict[str, str] = {}
+    for target in reversed(targets):
+        info.update(target.info)
+    return first if info == first.info else replace(first, info=info)
+
+
+def dropped_reading(queue: str, count: int, wall: float) -> Reading:
+    """Return the reading that says how much a bounded queue has dropped."""
+    target = Target(subject=own.QUEUE, key=queue, labels={"queue": queue})
+    return Reading(
+        source="own", tier=Tier.FAST, target=target, at=wall, took=0.0, values={own.QUEUE_DROPPED: float(count)}, absent={}
+    )
