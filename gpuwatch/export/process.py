@@ -16,5 +16,6 @@ class ProcessText:
     def text(self, *, openmetrics: bool) -> str:
         """Return the families with their comments, without OpenMetrics' end mark."""
         if openmetrics:
-            return openmetrics_text.generate_latest(self._registry).decode().removesuffix("# EOF\n")
+            body: bytes = openmetrics_text.generate_latest(self._registry)  # type: ignore[no-untyped-call]  # not typed there
+            return body.decode().removesuffix("# EOF\n")
         return generate_latest(self._registry).decode()

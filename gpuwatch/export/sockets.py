@@ -55,7 +55,7 @@ def listen_tcp(text: str) -> socket.socket:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return listening(family, where)
     except socket.gaierror as error:
-        raise ListenError(f'{text}: the name cannot be resolved ({error.strerror}); check [http] listen') from None
+        raise ListenError(f"{text}: the name cannot be resolved ({error.strerror}); check [http] listen") from None
     except OSError as error:
         raise ListenError(f"{text}: {remedy(error, port)}") from None
 

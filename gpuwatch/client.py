@@ -1,0 +1,244 @@
+"""Asks a running daemon, or whoever speaks HTTP, over its Unix socket or TCP, within a total deadline.
+
+`http.client` knows only a timeout for each wait, which a peer that drips one byte a second prolongs for ever; here every
+wait gets what is left of the whole. Errors name the address, never a password or a full URL.
+"""
+
+import base64
+import http.client
+import io
+import queue
+import socket
+import ssl
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+PORT = 9843
+SECONDS = 5.0
+BODY_LIMIT = 32 << 20  # bytes
+
+
+class Unreachable(Exception):  # noqa: N818 - reads as what it says: the daemon is unreachable
+    """There is no answer, and why, in words for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer, whatever its status."""
+
+    status: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to ask: a Unix socket, or host and port, with or without TLS."""
+
+    path: str = ""
+    host: str = ""
+    port: int = PORT
+    tls: bool = False
+    prefix: str = ""
+
+    def __str__(self) -> str:
+        if self.path:
+            return self.path
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def place(address: str) -> Place:
+    """Read `/run/.../gpuwatch.sock`, `host`, `host:9843`, `[::1]:9843` or a URL; raises ValueError in words."""
+    if address.startswith(("/", "./", "unix:")):
+        return Place(path=address.removeprefix("unix:"))
+    try:
+        url = urlsplit(address if "://" in address else f"http://{address}")
+        host, port = url.hostname, url.port
+    except ValueError:
+        raise ValueError("expected the path of a socket, host:port, or a URL") from None
+    if url.scheme not in {"http", "https"} or not host:
+        raise ValueError("expected the path of a socket, host:port, or an http or https URL")
+    if url.username is not None or url.password is not None:
+        raise ValueError("a password does not belong into an address; put user:password into a password file")
+    default = PORT if "://" not in address else 443 if url.scheme == "https" else 80
+    return Place(host=host, port=port or default, tls=url.scheme == "https", prefix=url.path.rstrip("/"))
+
+
+class Client:
+    """Asks one place. Each `get` is a connection of its own; it may be called from any thread."""
+
+    def __init__(self, address: str, password_file: str | None = None, ca_file: str | None = None) -> None:
+        """Raises ValueError for an address that is none. The files are read when asked, so that renewed ones count."""
+        self.place = place(address)
+        self._password_file, self._ca_file = password_file, ca_file
+
+    def get(self, path: str, seconds: float = SECONDS) -> Reply:
+        """Ask for a path; raises Unreachable when there is no whole answer within the time."""
+        deadline = time.monotonic() + seconds
+        try:
+            headers = {"Connection": "close", "Accept-Encoding": "identity"} | self._authorization()
+            wire = self._connect(deadline)
+            try:
+                return exchange(wire, self.place, self.place.prefix + path, headers)
+            finally:
+                wire.hang_up()
+        except TimeoutError:
+            raise Unreachable(f"{self.place}: no whole answer within {seconds:g} s") from None
+        except http.client.HTTPException as error:
+            raise Unreachable(f"{self.place}: does not answer as an HTTP server does ({type(error).__name__})") from None
+        except OSError as error:
+            raise Unreachable(f"{self.place}: {reason(error)}") from None
+
+    def _authorization(self) -> dict[str, str]:
+        """Return the header for the password file (one line, `user:password`); raises Unreachable."""
+        if not self._password_file:
+            return {}
+        try:
+            line = Path(self._password_file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise Unreachable(f"{self._password_file}: cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise Unreachable(f"{self._password_file}: is not UTF-8 text") from None
+        if ":" not in line or "\n" in line:
+            raise Unreachable(f"{self._password_file}: expected one line, user:password")
+        return {"Authorization": "Basic " + base64.b64encode(line.encode()).decode()}
+
+    def _connect(self, deadline: float) -> "Wire":
+        """Connect to the first address that takes us."""
+        if self.place.path:
+            return dial(socket.AF_UNIX, self.place.path, deadline)
+        failure: OSError | None = None
+        for family, where in resolve(self.place.host, self.place.port, deadline):
+            try:
+                wire = dial(family, where, deadline)
+            except TimeoutError:
+                raise
+            except OSError as error:
+                failure = error
+                continue
+            return self._secured(wire) if self.place.tls else wire
+        raise failure or OSError("the name has no address")
+
+    def _secured(self, wire: "Wire") -> "Wire":
+        """Shake hands; raises OSError where the certificate is not to be trusted."""
+        try:
+            context = ssl.create_default_context(cafile=self._ca_file)
+            wire.socket.settimeout(left(wire.deadline))
+            wire.socket = context.wrap_socket(wire.socket, server_hostname=self.place.host)
+        except BaseException:
+            wire.socket.close()
+            raise
+        return wire
+
+
+class Wire:
+    """A connection whose every wait ends at the deadline; what http.client needs of a socket, and no more."""
+
+    def __init__(self, connected: socket.socket, deadline: float) -> None:
+        self.socket, self.deadline = connected, deadline
+
+    def sendall(self, data: bytes) -> None:
+        """Send all of it."""
+        self.socket.settimeout(left(self.deadline))
+        self.socket.sendall(data)
+
+    def makefile(self, _: str) -> io.BufferedReader:
+        """Return the reading side."""
+        return io.BufferedReader(Reader(self))
+
+    def close(self) -> None:
+        """Do nothing: http.client closes its socket once it has the head, and counts on the reading side to keep it open."""
+
+    def hang_up(self) -> None:
+        """Close the connection."""
+        self.socket.close()
+
+
+class Reader(io.RawIOBase):
+    """The reading side of a Wire; closing it leaves the Wire open."""
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__()
+        self._wire = wire
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what is there, at the latest until the deadline."""
+        self._wire.socket.settimeout(left(self._wire.deadline))
+        return self._wire.socket.recv_into(buffer)
+
+
+def exchange(wire: Wire, where: Place, path: str, headers: dict[str, str]) -> Reply:
+    """Send one GET and take its answer, up to the limit; raises what http.client and the socket raise."""
+    connection = http.client.HTTPConnection("localhost" if where.path else where.host, where.port)
+    connection.auto_open = 0
+    connection.sock = wire
+    connection.request("GET", path, headers=headers)
+    response = connection.getresponse()
+    try:
+        body = response.read(BODY_LIMIT + 1)
+    finally:
+        response.close()
+    if len(body) > BODY_LIMIT:
+        raise Unreachable(f"{where}: the answer is over {BODY_LIMIT >> 20} MiB")
+    return Reply(response.status, body)
+
+
+def dial(family: int, where: Any, deadline: float) -> Wire:
+    """Connect to one address."""
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.settimeout(left(deadline))
+        made.connect(where)
+    except BaseException:
+        made.close()
+        raise
+    return Wire(made, deadline)
+
+
+def resolve(host: str, port: int, deadline: float) -> list[tuple[int, Any]]:
+    """Return the addresses of a name. The resolver knows no deadline, so it runs in a thread that may be left behind."""
+    found: queue.Queue[list[tuple[int, Any]] | OSError] = queue.Queue(1)
+
+    def look_up() -> None:
+        try:
+            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found.put([(family, where) for family, _, _, _, where in infos])
+        except OSError as error:
+            found.put(error)
+
+    threading.Thread(target=look_up, name="resolve", daemon=True).start()
+    try:
+        answer = found.get(timeout=left(deadline))
+    except queue.Empty:
+        raise TimeoutError from None
+    if isinstance(answer, OSError):
+        raise answer
+    return answer
+
+
+def left(deadline: float) -> float:
+    """Return the seconds left; raises TimeoutError when there are none."""
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError
+    return seconds
+
+
+def reason(error: OSError) -> str:
+    """Say why there is no connection."""
+    if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+        return "nobody answers there; is gpuwatch running?"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message}); name its CA with a CA file"
+    if isinstance(error, ssl.SSLError):
+        return "does not speak TLS as we do"
+    if isinstance(error, socket.gaierror):
+        return f"the name cannot be resolved ({error.strerror})"
+    return str(error.strerror or error)

@@ -1,0 +1,138 @@
+"""What is asked for and who answers: the routes of the daemon."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from gpuwatch import __version__
+from gpuwatch.export.families import legible
+from gpuwatch.export.landing import landing
+from gpuwatch.export.message import Request, Response, Route, wants_gzip, wants_openmetrics
+from gpuwatch.export.page import OPENMETRICS, TEXT, Page
+from gpuwatch.model.alert import Incident
+from gpuwatch.model.view import Entry, View
+
+VARY = ("Vary", "Accept, Accept-Encoding")
+
+
+class Answers(Protocol):
+    """What the daemon knows; every method may be called from any thread."""
+
+    @property
+    def page(self) -> Page:
+        """The page that Prometheus reads."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """What this host is called."""
+        ...
+
+    def ready(self) -> list[str]:
+        """Say what is in the way of telling anything fresh, one reason an item; empty when nothing is."""
+        ...
+
+    def view(self) -> View:
+        """Return what is known now."""
+        ...
+
+    def alerts(self) -> Sequence[Incident]:
+        """Return the open incidents."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the daemon as plain data."""
+        ...
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What is wrong with a whole target."""
+
+    kind: str
+    words: str
+    code: int | None
+
+
+class Known(msgspec.Struct, frozen=True):
+    """One target as JSON. Numbers by metric id; `at` is the time of the newest reading by source."""
+
+    subject: str
+    key: str
+    labels: dict[str, str]
+    info: dict[str, str]
+    values: dict[str, float]
+    absent: dict[str, str]
+    fault: Fault | None
+    at: dict[str, float]
+
+
+class ViewDocument(msgspec.Struct, frozen=True):
+    """The whole view as JSON."""
+
+    version: str
+    now: float
+    targets: list[Known]
+
+
+class AlertsDocument(msgspec.Struct, frozen=True):
+    """The open incidents as JSON."""
+
+    version: str
+    alerts: Sequence[Incident]
+
+
+def routes(answers: Answers) -> tuple[Route, ...]:
+    """Return every route of the daemon."""
+    return (
+        Route("/metrics", lambda request: metrics(answers.page, request)),
+        Route("/-/healthy", lambda _: Response.text(200, "healthy")),
+        Route("/-/ready", lambda _: ready(answers.ready())),
+        Route("/api/v1/view", lambda _: Response.json(document(answers.view()))),
+        Route("/api/v1/alerts", lambda _: Response.json(AlertsDocument(__version__, answers.alerts())), slow=True),
+        Route("/api/v1/status", lambda _: Response.json(answers.status()), slow=True),
+        Route("/", lambda _: landing(answers.host)),
+    )
+
+
+def metrics(page: Page, request: Request) -> Response:
+    """Answer a scrape in the format and coding that the client likes best."""
+    openmetrics = wants_openmetrics(request.headers.get("accept", ""))
+    gzip = wants_gzip(request.headers.get("accept-encoding", ""))
+    coding = (("Content-Encoding", "gzip"),) if gzip else ()
+    body = page.get(openmetrics=openmetrics, gzip=gzip)
+    return Response(200, body, OPENMETRICS if openmetrics else TEXT, (VARY, *coding))
+
+
+def ready(reasons: Sequence[str]) -> Response:
+    """Answer 200, or 503 with one reason a line."""
+    return Response.text(503, "\n".join(reasons)) if reasons else Response.text(200, "ready")
+
+
+def document(view: View) -> ViewDocument:
+    """Return the view as a document; what is not a number, and what only detectors use, stays out."""
+    return ViewDocument(__version__, view.now, [known(entry) for entry in view.entries.values()])
+
+
+def known(entry: Entry) -> Known:
+    """Return one target as a document."""
+    at: dict[str, float] = {}
+    for reading in entry.readings:
+        at[reading.source] = max(reading.at, at.get(reading.source, 0.0))
+    fault = entry.fault
+    return Known(
+        subject=entry.target.subject.name,
+        key=legible(entry.target.key),
+        labels=texts(entry.target.labels),
+        info=texts(entry.target.info),
+        values={metric.id: value for metric, value in entry.values.items() if not metric.internal and math.isfinite(value)},
+        absent={metric.id: why.value for metric, why in entry.absent.items() if not metric.internal},
+        fault=Fault(fault.kind, legible(fault.words), fault.code) if fault else None,
+        at=at,
+    )
+
+
+def texts(found: Mapping[str, str]) -> dict[str, str]:
+    """Return text facts that JSON can carry."""
+    return {name: legible(value) for name, value in found.items()}

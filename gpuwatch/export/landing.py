@@ -1,0 +1,40 @@
+"""The page at `/`: where am I, and what is here. Plain HTML without anything from elsewhere."""
+
+from html import escape
+
+from gpuwatch import __version__
+from gpuwatch.export.message import Response
+
+LINKS = (
+    ("/metrics", "the numbers, for Prometheus"),
+    ("/-/ready", "whether there is something fresh to tell, and what is in the way"),
+    ("/-/healthy", "whether the process lives"),
+    ("/api/v1/view", "what is known now, as JSON"),
+    ("/api/v1/alerts", "open alerts, as JSON"),
+    ("/api/v1/status", "the state of gpuwatch itself, as JSON"),
+)
+POLICY = ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+HTML = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>gpuwatch on {host}</title>
+<style>body {{ font: 1rem/1.6 sans-serif; margin: 2rem auto; max-width: 40rem; padding: 0 1rem }}</style>
+</head>
+<body>
+<h1>gpuwatch on {host}</h1>
+<ul>
+{links}
+</ul>
+<p>gpuwatch {version}</p>
+</body>
+</html>
+"""
+
+
+def landing(host: str) -> Response:
+    """Return the landing page of this host."""
+    links = "\n".join(f'<li><a href="{path}">{path}</a>: {escape(words)}</li>' for path, words in LINKS)
+    body = HTML.format(host=escape(host), links=links, version=escape(__version__))
+    return Response(200, body.encode("utf-8", "backslashreplace"), "text/html; charset=utf-8", (POLICY,))

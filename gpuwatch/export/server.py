@@ -1,0 +1,255 @@
+"""The HTTP server: one thread with an asyncio loop over sockets that are handed in.
+
+It holds up nothing and is held up by nobody: slow work runs in a small pool, silent clients are cut by their deadlines, and
+when all places are taken the connection that has waited longest for its request gives way.
+"""
+
+import asyncio
+import logging
+import os
+import resource
+import socket
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from gpuwatch.export.access import REFUSAL, admin_group, may_change, peer_of
+from gpuwatch.export.connection import Connection
+from gpuwatch.export.message import Request, Response, Route
+from gpuwatch.export.password import Passwords
+from gpuwatch.export.pool import Pool, PoolFullError
+from gpuwatch.export.webconfig import WebConfig
+from gpuwatch.model.clock import Clock, SystemClock
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS = 1100
+RESERVED = 256  # descriptors that the rest of the daemon needs
+ANSWER_SECONDS = 8.0  # of the ten that a connection has
+HANDSHAKE_SECONDS = 5.0
+REFRESH_TICKS = 30
+LOGIN = ("WWW-Authenticate", 'Basic realm="gpuwatch"')
+
+
+class Server:
+    """Serves the routes until it is stopped. Passwords and TLS hold for TCP; over the Unix socket the kernel says who asks."""
+
+    def __init__(
+        self,
+        sockets: Sequence[socket.socket],
+        routes: Sequence[Route],
+        web: WebConfig | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._sockets = list(sockets)
+        self._paths: dict[str, dict[str, Route]] = {}
+        for route in routes:
+            self._paths.setdefault(route.path, {})[route.method] = route
+        self._web = web or WebConfig()
+        self._passwords = Passwords(self._web.users)
+        self._clock = clock or SystemClock()
+        self._pool = Pool()
+        self._door = Pool(threads=1, waiting=16)  # guessing at passwords costs one core at most, and nobody else's place
+        self._connections: dict[Connection, asyncio.Task[Any] | None] = {}
+        self._waiting: dict[Connection, None] = {}  # those that wait for a request, the longest first
+        self._failing: set[str] = set()
+        self._ticks = 0
+        self._started = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self._grace = 0.0
+        self.closing = False
+
+    @property
+    def progress(self) -> int:
+        """A number that grows once a second while the loop runs: the watchdog looks at it."""
+        return self._ticks
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._connections)
+
+    def start(self) -> None:
+        """Start the thread and return once it serves; raises what kept it from doing so."""
+        self._pool.start()
+        self._door.start()
+        self._thread.start()
+        self._started.wait(10.0)
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self, seconds: float) -> None:
+        """Stop: no new connections, present answers are finished within the time given, then everything is closed."""
+        self._grace = seconds
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join(seconds + 1.0)
+        self._pool.stop(0.5)
+        self._door.stop(0.5)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except Exception as error:
+            if not self._started.is_set():
+                self._failure = error
+            else:
+                log.exception("the HTTP server has ended")
+        finally:
+            self._started.set()
+
+    async def _main(self) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        self._loop.set_exception_handler(quietly)
+        self._most = min(CONNECTIONS, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED))
+        servers = [await self._listen(listening) for listening in self._sockets]
+        self._started.set()
+        while not self._end.is_set():
+            self._ticks += 1
+            if self._web.tls is not None and self._ticks % REFRESH_TICKS == 0:
+                self._web.tls.refresh()
+            try:
+                await asyncio.wait_for(self._end.wait(), 1.0)
+            except asyncio.TimeoutError:
+                continue
+        await self._close(servers)
+
+    async def _listen(self, listening: socket.socket) -> asyncio.Server:
+        """Serve one socket."""
+        listening.setblocking(False)
+        if listening.family == socket.AF_UNIX:
+            return await asyncio.start_unix_server(self._over_unix, sock=listening, backlog=512)
+        if self._web.tls is None:
+            return await asyncio.start_server(self._over_tcp, sock=listening, backlog=512)
+        return await asyncio.start_server(
+            self._over_tcp, sock=listening, backlog=512, ssl=self._web.tls.context, ssl_handshake_timeout=HANDSHAKE_SECONDS
+        )
+
+    async def _close(self, servers: list[asyncio.Server]) -> None:
+        """Let present answers end, then close what is left."""
+        self.closing = True
+        for server in servers:
+            server.close()
+        for connection in list(self._waiting):
+            connection.abort()
+        tasks = {task for task in self._connections.values() if task is not None}
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._grace)
+            for connection, task in list(self._connections.items()):
+                if task in late:
+                    connection.abort()
+                    task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=0.5)
+
+    async def _over_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._serve(reader, writer, unix=False)
+
+    async def _over_unix(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._serve(reader, writer, unix=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, unix: bool) -> None:
+        """Serve one client, if there is a place for it or one can be made."""
+        if len(self._connections) >= self._most:
+            if not self._waiting:
+                writer.transport.abort()
+                return
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.abort()
+        connection = None
+        try:
+            peer = peer_of(writer.get_extra_info("socket")) if unix else None
+            connection = Connection(reader, writer, self, peer, unix=unix)
+            self._connections[connection] = asyncio.current_task()
+            await connection.serve()
+        except OSError:
+            writer.transport.abort()  # gone before it could be looked at
+        except Exception:
+            log.exception("a connection ended by a mistake of ours")  # one client never costs the others
+            writer.transport.abort()
+        finally:
+            if connection is not None:
+                self._connections.pop(connection, None)
+                self._waiting.pop(connection, None)
+
+    def waits(self, connection: Connection) -> None:
+        """This connection waits for a request and may be closed to make room."""
+        self._waiting[connection] = None
+
+    def works(self, connection: Connection) -> None:
+        """A request of this connection is being answered."""
+        self._waiting.pop(connection, None)
+
+    async def answer(self, request: Request, *, unix: bool) -> Response:
+        """Find who may ask what, and let the route answer; never raises."""
+        try:
+            user, refusal = await self._who(request, unix=unix)
+            if refusal is not None:
+                return refusal
+            methods = self._paths.get(request.path)
+            if methods is None:
+                return Response.text(404, "not found; / lists what is here")
+            route = methods.get("GET" if request.method == "HEAD" else request.method)
+            if route is None:
+                allowed = ", ".join(sorted(methods) + (["HEAD"] if "GET" in methods else []))
+                return Response.text(405, f"use {allowed}", ("Allow", allowed))
+            return await self._route(route, with_user(request, user))
+        except PoolFullError:
+            return Response.text(503, "busy, try again", ("Retry-After", "2"))
+        except asyncio.TimeoutError:
+            return Response.text(504, f"no answer within {ANSWER_SECONDS:.0f} s")
+
+    async def _who(self, request: Request, *, unix: bool) -> tuple[str | None, Response | None]:
+        """Return the user who has proven a password, or the answer that asks for one."""
+        if unix or not self._passwords.asked:
+            return None, None
+        header = request.headers.get("authorization", "")
+        user = self._passwords.remembered(header, self._clock.mono()) if header else None
+        if header and user is None:
+            user = await asyncio.wait_for(self._door.run(lambda: self._passwords.check(header)), ANSWER_SECONDS)
+            if user is not None:
+                self._passwords.remember(header, user, self._clock.mono())
+        return user, None if user is not None else Response.text(401, "needs a user and password", LOGIN)
+
+    async def _route(self, route: Route, request: Request) -> Response:
+        """Run the handler where it belongs, and turn its failure into an answer."""
+        if not route.slow and not route.changes:
+            return self._handle(route, request)
+        work = self._change if route.changes else self._handle
+        return await asyncio.wait_for(self._pool.run(lambda: work(route, request)), ANSWER_SECONDS)
+
+    def _change(self, route: Route, request: Request) -> Response:
+        """Let those change state who may; a page in a browser may not, whoever's browser it is."""
+        allowed = may_change(request.peer, proven=request.user is not None, daemon=os.getuid(), admins=admin_group())
+        if not allowed or "origin" in request.headers:
+            who = f"uid {request.peer.uid}" if request.peer else f"TCP user {request.user}"
+            log.warning("%s %s refused: %s %s", route.method, route.path, who, REFUSAL)
+            return Response.text(403, REFUSAL)
+        return self._handle(route, request)
+
+    def _handle(self, route: Route, request: Request) -> Response:
+        """Call the handler; what it raises is one answer 500, logged when it begins and when it ends."""
+        try:
+            response = route.handler(request)
+        except Exception:
+            if route.path not in self._failing:
+                self._failing.add(route.path)
+                log.exception("%s cannot be answered", route.path)
+            return Response.text(500, "a mistake of ours; the daemon's log has it")
+        if route.path in self._failing:
+            self._failing.discard(route.path)
+            log.info("%s is answered again", route.path)
+        return response
+
+
+def with_user(request: Request, user: str | None) -> Request:
+    """Return the request with the user who has proven a password."""
+    return request if user is None else replace(request, user=user)
+
+
+def quietly(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Keep what asyncio says of broken handshakes and resets out of the log: any scanner could fill it."""
+    log.debug("%s: %s", context.get("message"), context.get("exception"))
