@@ -73,7 +73,7 @@ def chips(folder: Path) -> list[tuple[str, Path]]:
             continue
         place = where(chip)
         label = f"{driver}-{place}" if place else driver
-        free = next(text for text in (label, *(f"{label}-{number}" for number in range(2, 1000))) if text not in found)
+        free = next(text for text in (label, *(f"{label}-{number}" for number in range(2, len(found) + 3))) if text not in found)
         found[free] = chip
     return sorted(found.items())
 

@@ -1,5 +1,6 @@
 """A Reading while it is put together: a value, or the reason why there is none."""
 
+import math
 from collections.abc import Callable, Iterable
 
 from gpuwatch.model.clock import Clock
@@ -22,23 +23,22 @@ class Look:
         """Add what `read` returns; None means that there is nothing now. It may raise OSError, and ValueError for garbage."""
         try:
             value = read()
-        except OSError as error:
-            self.absent[metric] = sysfs.why(error)
-        except ValueError:
-            self.absent[metric] = Absence.FAILED
-        else:
             if value is None:
                 self.absent[metric] = Absence.EMPTY
             else:
-                self.values[metric] = float(value)
+                self.values[metric] = finite(value)
+        except OSError as error:
+            self.absent[metric] = sysfs.why(error)
+        except (ValueError, OverflowError):
+            self.absent[metric] = Absence.FAILED
 
     def take_all(self, metrics: Iterable[Metric], read: Callable[[], dict[Metric, float]]) -> None:
         """Add what one `read` returns for several metrics; one that it does not return is unsupported. May raise as in `take`."""
         try:
-            found, why = read(), Absence.UNSUPPORTED
+            found, why = {metric: finite(value) for metric, value in read().items()}, Absence.UNSUPPORTED
         except OSError as error:
             found, why = {}, sysfs.why(error)
-        except ValueError:
+        except (ValueError, OverflowError):
             found, why = {}, Absence.FAILED
         self.values |= found
         self.absent |= {metric: why for metric in metrics if metric not in found}
@@ -59,3 +59,10 @@ class Look:
             absent=self.absent,
             fault=fault,
         )
+
+
+def finite(value: float) -> float:
+    """Return the value; raises ValueError for NaN and infinity, which `float` takes from text."""
+    if not math.isfinite(value):
+        raise ValueError("not a number")
+    return float(value)
