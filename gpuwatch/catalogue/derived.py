@@ -1,8 +1,11 @@
 """What detectors make of the readings: presence and state of GPUs, accumulated counters, facts of the host."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from gpuwatch.catalogue.gpu import GPU, GPUS
 from gpuwatch.catalogue.host import HOST
-from gpuwatch.model.metric import Keep, counter, gauge, states
+from gpuwatch.model.metric import Keep, Metric, counter, gauge, states
 
 EXPECTED = gauge(GPUS, "expected", keep=Keep.LAST, help="GPUs this host should have: configured, else learned.")
 UP = gauge(GPU, "up", keep=Keep.LAST, help="1 while the GPU gives readings; kept at 0 while it is in the inventory.")
@@ -21,11 +24,25 @@ DOWN_REASON = states(
     help="Why a GPU gives no readings; absent while it does.",
 )
 LAST_SEEN = gauge(GPU, "last_seen_timestamp", "seconds", keep=Keep.LAST, help="When the GPU last gave a reading.")
+TEMPERATURE_HEADROOM = gauge(
+    GPU,
+    "temperature_headroom",
+    "celsius",
+    help="Degrees left until the hardware slows the GPU down; only where the driver tells that limit or the margin to it.",
+)
 BUSY_SECONDS = counter(GPU, "busy", "seconds", help="Utilisation summed over time.")
 UNEXPECTED_REBOOT = gauge(
     HOST,
     "unexpected_reboot_timestamp",
     "seconds",
     keep=Keep.LAST,
-    help="When this host came back from a reboot that nobody asked for; absent after a clean one.",
+    help="When this host last came back from a reboot that nobody asked for.",
+)
+
+# The words of `Evidence` that detectors give beside a metric: the texts of rules that look at it may use them.
+WORDS: Mapping[Metric, tuple[str, ...]] = MappingProxyType(
+    {
+        **dict.fromkeys((STATE["lost"], STATE["missing"], STATE["reset_required"]), ("cause", "last_seen", "remedy")),
+        UNEXPECTED_REBOOT: ("down", "last_sample"),
+    }
 )

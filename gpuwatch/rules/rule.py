@@ -1,0 +1,68 @@
+"""A rule as the engine sees it: everything checked and filled in."""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from gpuwatch.model.alert import Severity
+from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.model.target import Target
+from gpuwatch.rules.language import Condition
+from gpuwatch.rules.step import Timing
+from gpuwatch.rules.text import Template
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One severity of a rule. `clears` is the same condition at the level that is judged once the alert is there."""
+
+    severity: Severity
+    when: Condition
+    clears: Condition
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Only:
+    """Other numbers for some targets: their model and their UUID match these globs."""
+
+    model: str
+    uuid: str
+    steps: tuple[Step, ...]
+
+    def matches(self, target: Target) -> bool:
+        """Say whether these numbers are meant for this target."""
+        return fnmatchcase(target.info.get("name", ""), self.model) and fnmatchcase(target.key, self.uuid)
+
+    @property
+    def width(self) -> tuple[int, ...]:
+        """Order from narrow to wide: a UUID before a model, a whole name before a glob, a longer glob before a shorter."""
+        return tuple(
+            weight
+            for pattern in (self.uuid, self.model)
+            for weight in (pattern == "*", any(char in pattern for char in "*?["), -len(pattern))
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One table of `alerts/*.toml` with the configuration's numbers in it; steps from the mildest to the gravest."""
+
+    name: str
+    subject: Subject
+    summary: Template
+    resolved: Template
+    steps: tuple[Step, ...]
+    only: tuple[Only, ...] = ()  # narrowest first
+    until: Metric | None = None  # the latch: an alert ends when this metric says 1, and not before
+    inhibits: tuple[str, ...] = ()
+    unless: tuple[Metric, ...] = ()  # nothing begins to fire while one of these says 1
+
+    def steps_for(self, target: Target) -> tuple[Step, ...]:
+        """Return the steps with the numbers that are meant for this target; none where it is switched off."""
+        return next((only.steps for only in self.only if only.matches(target)), self.steps)
+
+    def mutes(self, other: "Rule") -> bool:
+        """Say whether this rule inhibits the other: by name, by glob, or by subject (`gpu.*`); never itself."""
+        return self.name != other.name and any(
+            pattern == f"{other.subject.name}.*" or fnmatchcase(other.name, pattern) for pattern in self.inhibits
+        )
