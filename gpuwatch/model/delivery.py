@@ -47,6 +47,8 @@ class Result(str, Enum):
     RETRY = "retry"
     REFUSED = "refused"  # permanent: the payload or the address is wrong
     AUTH = "auth"  # permanent until somebody changes a secret
+    GONE = "gone"  # permanent for the whole channel: the receiver wants no more messages
+    SUPERSEDED = "superseded"  # never sent, and a newer message says it all: no attempt was made
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +78,8 @@ class Outcome:
     def auth(cls, words: str) -> "Outcome":
         """Not with this secret."""
         return cls(Result.AUTH, words)
+
+    @classmethod
+    def gone(cls, words: str) -> "Outcome":
+        """Never again, nothing, to this receiver."""
+        return cls(Result.GONE, words)

@@ -1,0 +1,140 @@
+"""Who can be told, and who hears of what: receivers and routes of the configuration, checked."""
+
+import difflib
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuwatch.config import Config, ConfigError, Route, convert
+from gpuwatch.model.alert import Incident, Severity
+from gpuwatch.notify.receivers import RECEIVERS
+from gpuwatch.notify.receivers.receiver import HttpReceiver, Keys, MistakeError, Options
+
+SECRETS = ("url", "secret")  # keys whose value no error may show
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """One configured receiver, ready to be told. `tls` is None where it trusts the system's authorities."""
+
+    name: str
+    kind: str
+    receiver: HttpReceiver = field(repr=False)
+    options: Options
+    min_severity: Severity
+    send_resolved: bool
+    pace: float
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """All channels by name, and the routes to them."""
+
+    by_name: Mapping[str, Channel]
+    routes: tuple[Route, ...] = ()
+
+    def hearing(self, incident: Incident) -> list[Channel]:
+        """Return the channels that hear of this incident at its present severity, in the order of the configuration.
+
+        The first route that matches decides, unless it says `continue`. Info is for the digest, never a message of its own.
+        """
+        if incident.severity is Severity.INFO:
+            return []
+        names = set(self.by_name) if not self.routes else self.routed(incident)
+        return [
+            channel
+            for name, channel in self.by_name.items()
+            if name in names and incident.severity.rank >= channel.min_severity.rank
+        ]
+
+    def routed(self, incident: Incident) -> set[str]:
+        """Return the receivers that the routes name for this incident."""
+        labels = {**incident.labels, "rule": incident.rule, "severity": incident.severity.value}
+        names: set[str] = set()
+        for route in self.routes:
+            if incident.severity.rank < Severity(route.min_severity).rank:
+                continue
+            if all(labels.get(label) == value for label, value in route.match.items()):
+                names.update(route.receivers)
+                if not route.continue_:
+                    break
+        return names
+
+
+def build(config: Config, place: str = "configuration") -> Channels:
+    """Build every channel and check every route; raises ConfigError naming the key (`place` is the file to name)."""
+    channels: dict[str, Channel] = {}
+    for index, table in enumerate(config.receivers):
+        channel = one(table, place, f"receivers[{index}].")
+        if channel.name in channels:
+            raise ConfigError(place, f"receivers[{index}].name", f'"{channel.name}" is the name of an earlier receiver')
+        channels[channel.name] = channel
+    for index, route in enumerate(config.routes):
+        check_route(route, channels, place, f"routes[{index}].")
+    return Channels(channels, tuple(config.routes))
+
+
+def one(table: Mapping[str, Any], place: str, head: str) -> Channel:
+    """Build one channel from its table; raises ConfigError."""
+    kind = table.get("kind")
+    if kind is None:
+        raise ConfigError(place, f"{head}kind", f"is missing; known are {', '.join(sorted(RECEIVERS))}")
+    if not isinstance(kind, str) or kind not in RECEIVERS:
+        raise ConfigError(place, f"{head}kind", not_known(str(kind), "a kind of receiver", RECEIVERS))
+    for name in SECRETS:
+        if not isinstance(table.get(name, ""), str):
+            raise ConfigError(place, f"{head}{name}", "expected text in quotes")  # the value found is a secret
+    receiver = RECEIVERS[kind]
+    keys: Keys = convert(table, receiver.keys, {}, place, head)
+    if not keys.name.strip():
+        raise ConfigError(place, f"{head}name", "is empty; it is what routes and messages call this receiver")
+    if keys.pace < 0 or keys.pace > 3600:
+        raise ConfigError(place, f"{head}pace", "expected at most 1h between two messages")
+    try:
+        options = receiver.configure(keys)
+        tls = trust(options)
+    except MistakeError as error:
+        raise ConfigError(place, f"{head}{error.key}", error.problem) from None
+    return Channel(
+        name=keys.name,
+        kind=kind,
+        receiver=receiver,
+        options=options,
+        min_severity=keys.min_severity,
+        send_resolved=keys.send_resolved,
+        pace=float(keys.pace),
+        tls=tls,
+    )
+
+
+def trust(options: Options) -> ssl.SSLContext | None:
+    """Return whom this channel trusts, where that is not the system's list; raises MistakeError."""
+    if not options.ca_file:
+        return None
+    try:
+        return ssl.create_default_context(cafile=options.ca_file)
+    except ssl.SSLError:
+        raise MistakeError("ca_file", f'"{options.ca_file}" holds no certificate in PEM form') from None
+    except OSError as error:
+        raise MistakeError("ca_file", f'"{options.ca_file}" cannot be read: {error.strerror}') from None
+
+
+def check_route(route: Route, channels: Mapping[str, Channel], place: str, head: str) -> None:
+    """Refuse names and severities that do not exist: such a route would tell nobody."""
+    for name in route.receivers:
+        if name not in channels:
+            raise ConfigError(place, f"{head}receivers", not_known(name, "the name of a receiver", channels))
+    severities = [severity.value for severity in Severity]
+    for key, value in (("min_severity", route.min_severity), ("match.severity", route.match.get("severity", "warning"))):
+        if value not in severities:
+            raise ConfigError(place, f"{head}{key}", not_known(value, "a severity", severities))
+
+
+def not_known(name: str, what: str, known: Iterable[str]) -> str:
+    """Say that a name is not known, with the nearest one or all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}" if names else "there is none"
+    return f'"{name}" is not {what}; {hint}'

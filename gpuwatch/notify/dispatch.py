@@ -1,0 +1,195 @@
+"""Who must be told what, now: incidents compared with what each channel was told last. Pure.
+
+The comparison has no memory of events, so what fired while nobody could be told (we were dead, the queue was full, the
+channel was switched off) is found like anything else. Durations are monotonic; the wall clock only stamps.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from gpuwatch.model.alert import AlertState, Incident, Severity
+from gpuwatch.model.delivery import Delivery, DeliveryKind, Told
+from gpuwatch.notify.channel import Channel, Channels
+
+WAIT, WAIT_CRITICAL = 10.0, 5.0  # seconds from the first news of a group to its message (alerting.md E6)
+INTERVAL = 120.0  # seconds between two messages of a group; critical news does not wait for it
+REPEAT = {Severity.CRITICAL: 4 * 3600.0, Severity.WARNING: 24 * 3600.0}
+
+# The end of one comes before the start of the next, so that the last word about a thing is the true one.
+ORDER = (DeliveryKind.RESOLVED, DeliveryKind.STALE, DeliveryKind.UPDATE, DeliveryKind.FIRING)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The last thing a channel was told about an incident, with its age on the monotonic clock."""
+
+    told: Told
+    mono: float
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The timers of one group on one channel, monotonic."""
+
+    since: float | None = None  # first news not yet told
+    urgent: float | None = None  # first critical news not yet told
+    last: float | None = None  # last message
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A delivery that is due, and what its channel will then have been told."""
+
+    delivery: Delivery
+    told: tuple[Told, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now: messages, marks to settle without one, the timers, and when to look again (monotonic)."""
+
+    messages: tuple[Message, ...]
+    settled: tuple[Told, ...]
+    groups: Mapping[tuple[str, str], Group]
+    look: float | None
+
+
+Marks = Mapping[tuple[str, str], Mark]  # by incident id and channel
+News = dict[tuple[str, str], list[tuple[DeliveryKind, Incident]]]  # by channel and family
+
+
+def decide(
+    incidents: Iterable[Incident],
+    marks: Marks,
+    channels: Channels,
+    groups: Mapping[tuple[str, str], Group],
+    *,
+    mono: float,
+    wall: float,
+    new_id: Callable[[], str],
+    silent: frozenset[str] = frozenset(),
+) -> Plan:
+    """Compare every incident with what each channel knows of it; channels in `silent` are left as they are."""
+    news, settled, repeats = compare(incidents, marks, channels, wall=wall, silent=silent)
+    messages: list[Message] = []
+    timers: dict[tuple[str, str], Group] = {}
+    looks: list[float] = []
+    for key in dict.fromkeys((*news, *repeats, *groups)):
+        group = timed(groups.get(key, Group()), news.get(key, []), mono)
+        due = when(group)
+        if due is not None and due <= mono:
+            for kind in ORDER:
+                chosen = [incident for found, incident in news[key] if found is kind]
+                if chosen:
+                    messages.append(message(kind, chosen, key[0], marks, wall=wall, new_id=new_id))
+            group, due = Group(last=mono), None
+        if any(at <= mono for at, _ in repeats.get(key, [])):
+            # One is due: its companions come along, so that a group has one repeat and not one an incident.
+            told_before = [incident for _, incident in repeats[key]]
+            messages.append(message(DeliveryKind.REPEAT, told_before, key[0], marks, wall=wall, new_id=new_id))
+            group = replace(group, last=mono)
+        else:
+            looks.extend(at for at, _ in repeats.get(key, []))
+        if due is not None:
+            looks.append(due)
+        if group.since is not None or (group.last is not None and mono - group.last < INTERVAL):
+            timers[key] = group
+    return Plan(tuple(messages), tuple(settled), timers, min(looks, default=None))
+
+
+def compare(
+    incidents: Iterable[Incident], marks: Marks, channels: Channels, *, wall: float, silent: frozenset[str]
+) -> tuple[News, list[Told], dict[tuple[str, str], list[tuple[float, Incident]]]]:
+    """Return the news of each group, the marks to settle silently, and when each told incident is due to be repeated."""
+    news: News = {}
+    settled: list[Told] = []
+    repeats: dict[tuple[str, str], list[tuple[float, Incident]]] = {}
+    for incident in incidents:
+        hearing = {channel.name for channel in channels.hearing(incident)}
+        for channel in channels.by_name.values():
+            if channel.name in silent:
+                continue
+            mark = marks.get((incident.id, channel.name))
+            kind = change(incident, mark, channel, hears=channel.name in hearing)
+            key = (channel.name, family(incident))
+            if kind is not None:
+                news.setdefault(key, []).append((kind, incident))
+            elif incident.state is AlertState.INACTIVE:
+                if mark is not None and mark.told.state is not AlertState.INACTIVE:  # its end is not wanted here
+                    settled.append(replace(mark.told, state=AlertState.INACTIVE, at=wall))
+            elif mark is not None and channel.name in hearing and incident.state is AlertState.FIRING:
+                repeats.setdefault(key, []).append((mark.mono + REPEAT[incident.severity], incident))
+    return news, settled, repeats
+
+
+def change(incident: Incident, mark: Mark | None, channel: Channel, *, hears: bool) -> DeliveryKind | None:
+    """Return why this channel must hear of this incident now, None where it knows all it should.
+
+    Who was told of a start hears of its end, whatever the routes say by then. Fired and ended before anybody was told:
+    nothing. A lower severity is no news. Stale is told once an incident (the mark stays stale until the end).
+    """
+    unknown = mark is None or mark.told.state is AlertState.INACTIVE
+    if mark is None or unknown:
+        return DeliveryKind.FIRING if hears and incident.state is not AlertState.INACTIVE else None
+    if incident.state is AlertState.INACTIVE:
+        return DeliveryKind.RESOLVED if channel.send_resolved else None
+    if hears and incident.severity.rank > mark.told.severity.rank:
+        return DeliveryKind.UPDATE
+    if incident.state is AlertState.STALE and mark.told.state is not AlertState.STALE:
+        return DeliveryKind.STALE
+    return None
+
+
+def timed(group: Group, news: list[tuple[DeliveryKind, Incident]], mono: float) -> Group:
+    """Start the timers of news that just came, and forget those of news that went away by itself."""
+    urgent = any(
+        kind in (DeliveryKind.FIRING, DeliveryKind.UPDATE) and incident.severity is Severity.CRITICAL for kind, incident in news
+    )
+    return Group(
+        since=(mono if group.since is None else group.since) if news else None,
+        urgent=(mono if group.urgent is None else group.urgent) if urgent else None,
+        last=group.last,
+    )
+
+
+def when(group: Group) -> float | None:
+    """Return when the news of a group is told, None where there is none."""
+    if group.since is None:
+        return None
+    due = group.since + WAIT
+    if group.last is not None:
+        due = max(due, group.last + INTERVAL)
+    return due if group.urgent is None else min(due, group.urgent + WAIT_CRITICAL)
+
+
+def message(
+    kind: DeliveryKind,
+    incidents: list[Incident],
+    channel: str,
+    marks: Marks,
+    *,
+    wall: float,
+    new_id: Callable[[], str],
+) -> Message:
+    """Freeze one message, the worst incident first, and the marks it leaves."""
+    chosen = tuple(sorted(incidents, key=lambda incident: (-incident.severity.rank, incident.fired_at, incident.id)))
+    delivery = Delivery(id=new_id(), channel=channel, kind=kind, created=wall, incidents=chosen)
+    return Message(delivery, tuple(told(incident, channel, marks.get((incident.id, channel)), wall) for incident in chosen))
+
+
+def told(incident: Incident, channel: str, before: Mark | None, wall: float) -> Told:
+    """Return the mark after this message: stale sticks until the end, so that it is told once."""
+    was_stale = before is not None and before.told.state is AlertState.STALE
+    state = AlertState.STALE if was_stale and incident.state is AlertState.FIRING else incident.state
+    return Told(incident=incident.id, channel=channel, state=state, severity=incident.severity, at=wall)
+
+
+def family(incident: Incident) -> str:
+    """Return what is grouped into one message, beside the host: the rule."""
+    return incident.rule
+
+
+def remembered(told: Told, *, mono: float, wall: float) -> Mark:
+    """Put a mark from the store onto the monotonic clock; a stamp from the future is as good as now."""
+    longest = max(REPEAT.values())
+    return Mark(told, mono - min(max(0.0, wall - told.at), longest))

@@ -1,0 +1,147 @@
+"""The wire to one receiver: one POST under one deadline, and why it failed in words that hold no secret."""
+
+import asyncio
+import logging
+import os
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import httpx
+
+from gpuwatch.notify.receivers.receiver import Request
+from gpuwatch.notify.resolver import ResolveError, Resolver, is_address
+
+DEADLINE = 15.0  # seconds for one attempt: name, connection, TLS, request and answer together
+CONNECT = 5.0  # seconds for one address
+ADDRESSES = 4  # tried of one name
+BODY = 64 << 10  # bytes read of an answer
+
+
+class UnreachableError(Exception):
+    """No answer came; the text says why. The message may have been delivered all the same."""
+
+
+@dataclass(slots=True)
+class Reply:
+    """What has come back so far."""
+
+    status: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytearray = field(default_factory=bytearray)
+
+
+class Resolving(httpx.AsyncBaseTransport):
+    """A transport that resolves names through our Resolver and connects to the addresses one after the other.
+
+    TLS is still checked against the name: httpcore takes `sni_hostname` for both SNI and the certificate.
+    """
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, resolver: Resolver) -> None:
+        self._inner, self._resolver = inner, resolver
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send to the first address that takes a connection."""
+        host = request.url.raw_host.decode("ascii")
+        if is_address(host):
+            return await self._inner.handle_async_request(request)
+        last: httpx.HTTPError = httpx.ConnectError("the name has no address")
+        for address in (await self._resolver.addresses(host))[:ADDRESSES]:
+            aimed = httpx.Request(
+                request.method,
+                request.url.copy_with(host=address),
+                headers=request.headers,  # Host is in it, from the name
+                stream=request.stream,
+                extensions={**request.extensions, "sni_hostname": host},
+            )
+            try:
+                return await self._inner.handle_async_request(aimed)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:  # nothing was sent yet
+                last = error
+        raise last
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._inner.aclose()
+
+
+class Line:
+    """One client for one channel. Used from one loop only."""
+
+    def __init__(self, tls: ssl.SSLContext, resolver: Resolver, deadline: float = DEADLINE) -> None:
+        # Messages are rare: a connection of its own for each is never half closed by the other end.
+        limits = httpx.Limits(max_connections=2, max_keepalive_connections=0)
+        inner = httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits)
+        self._deadline = deadline
+        self._client = httpx.AsyncClient(
+            transport=Resolving(inner, resolver),
+            trust_env=False,
+            follow_redirects=False,
+            timeout=httpx.Timeout(None, connect=min(CONNECT, deadline)),  # the whole is bounded by `post`
+        )
+
+    async def post(self, request: Request) -> Reply:
+        """Send, and return the answer with as much of its body as came in time; raises UnreachableError.
+
+        httpx' own time-outs are per operation: an answer dripped byte by byte never meets them, so all of it is bounded here.
+        """
+        reply = Reply()
+        try:
+            await asyncio.wait_for(self._exchange(request, reply), self._deadline)
+        except asyncio.TimeoutError:
+            problem = f"no answer within {self._deadline:g} s"
+        except (httpx.HTTPError, ResolveError) as error:
+            problem = why(error)
+        else:
+            return reply
+        if reply.status is None:
+            raise UnreachableError(problem)
+        return reply  # the verdict came; the rest of the body did not
+
+    async def _exchange(self, request: Request, reply: Reply) -> None:
+        headers = {"accept-encoding": "identity", **request.headers}
+        async with self._client.stream("POST", request.url, headers=headers, content=request.body) as response:
+            reply.headers.update((name.lower(), value) for name, value in response.headers.items())
+            reply.status = response.status_code
+            async for chunk in response.aiter_raw():
+                reply.body += chunk[: BODY - len(reply.body)]
+                if len(reply.body) >= BODY:
+                    return
+
+    async def close(self) -> None:
+        """Close the client."""
+        await self._client.aclose()
+
+
+def why(error: BaseException) -> str:
+    """Say why an exchange failed. httpx' own texts may carry the address, so only known causes and names are used."""
+    for cause in causes(error):
+        if isinstance(cause, ResolveError):
+            return str(cause)
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted: {cause.verify_message}"
+        if isinstance(cause, ssl.SSLError):
+            return f"TLS failed: {(cause.reason or 'no reason given').lower().replace('_', ' ')}"
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return os.strerror(cause.errno).lower()
+    if isinstance(error, httpx.ConnectTimeout):
+        return "no connection in time"
+    if isinstance(error, httpx.RemoteProtocolError):
+        return "it closed the connection or answered with what is not HTTP"
+    return f"the connection failed ({type(error).__name__})"
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, what caused it, and so on; the innermost is the one that knows."""
+    chain: list[BaseException] = []
+    seen: BaseException | None = error
+    while seen is not None and len(chain) < 20:
+        chain.append(seen)
+        seen = seen.__cause__ or seen.__context__
+    return reversed(chain)
+
+
+def hush() -> None:
+    """Keep httpx and httpcore from logging: at INFO they write whole addresses, at DEBUG headers too."""
+    for name in ("httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,0 +1,172 @@
+"""The body of the generic webhook, version 1: one notification with its alerts, bounded in size."""
+
+import math
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import TypeVar
+
+import msgspec
+
+from gpuwatch import catalogue
+from gpuwatch.model.alert import AlertState, Incident
+from gpuwatch.model.delivery import Delivery
+from gpuwatch.notify.fingerprint import fingerprint
+from gpuwatch.notify.receivers.receiver import Attempt
+
+LIMIT = 256 << 10  # bytes of a whole body
+AROUND = 32 << 10  # bytes kept for what is around the alerts
+TABLE = 16 << 10  # bytes of one table of an alert, so that one alert always fits; the machine's own are far below
+TEXT = 2000  # characters of one text
+T = TypeVar("T", str, float)
+STATUS = {AlertState.INACTIVE: "resolved", AlertState.STALE: "stale"}
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """One incident as it was when the message was decided."""
+
+    fingerprint: str
+    incident_id: str
+    status: str
+    severity: str
+    rule: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    info: dict[str, str]
+    value: float | None
+    unit: str | None
+    starts_at: str
+    ends_at: str | None
+    last_seen_at: str
+    attempt: int
+    evidence: dict[str, float]
+    links: dict[str, str]
+
+
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
+    """One message."""
+
+    version: str
+    id: str
+    kind: str
+    status: str
+    receiver: str
+    host: str
+    summary: str
+    created_at: str
+    sent_at: str
+    late_seconds: int | None
+    stored: bool
+    truncated_alerts: int
+    alerts: list[Alert]
+
+
+def body(delivery: Delivery, attempt: Attempt) -> Notification:
+    """Build the message; alerts that do not fit into LIMIT are left out and counted."""
+    alerts: list[Alert] = []
+    room = LIMIT - AROUND
+    for incident in delivery.incidents:
+        alert = one(incident, delivery, attempt)
+        room -= len(msgspec.json.encode(alert)) + 1
+        if room < 0:
+            break
+        alerts.append(alert)
+    missing = len(delivery.incidents) - len(alerts)
+    return Notification(
+        version="1",
+        id=delivery.id,
+        kind=delivery.kind.value,
+        status=overall(delivery.incidents),
+        receiver=text(delivery.channel),
+        host=text(attempt.host),
+        summary=summary(delivery, missing),
+        created_at=stamp(delivery.created),
+        sent_at=stamp(attempt.at),
+        late_seconds=None if attempt.late is None else int(attempt.late),
+        stored=attempt.stored,
+        truncated_alerts=missing,
+        alerts=alerts,
+    )
+
+
+def one(incident: Incident, delivery: Delivery, attempt: Attempt) -> Alert:
+    """Write one incident."""
+    return Alert(
+        fingerprint=fingerprint(incident.labels),
+        incident_id=incident.id,
+        status=STATUS.get(incident.state, "firing"),
+        severity=incident.severity.value,
+        rule=incident.rule,
+        labels=texts(incident.labels),
+        annotations=texts({"summary": incident.summary} | {**incident.words, "summary": incident.summary}),
+        info=texts(incident.info),
+        value=number(incident.value),
+        unit=unit(incident),
+        starts_at=stamp(incident.since),
+        ends_at=None if incident.ended_at is None else stamp(incident.ended_at),
+        last_seen_at=stamp(last_seen(incident, delivery.created)),
+        attempt=attempt.number,
+        evidence=bounded({text(key): value for key, value in incident.numbers.items() if math.isfinite(value)}),
+        links={},
+    )
+
+
+def overall(incidents: tuple[Incident, ...]) -> str:
+    """Return the status of the whole: firing if any fires, else stale if any is stale, else resolved."""
+    found = {STATUS.get(incident.state, "firing") for incident in incidents}
+    return next(status for status in ("firing", "stale", "resolved") if status in found or status == "resolved")
+
+
+def summary(delivery: Delivery, missing: int) -> str:
+    """Say it in one line: the first incident, and how many more there are."""
+    first = text(delivery.incidents[0].summary)
+    others = len(delivery.incidents) - 1
+    left_out = f", of which {missing} did not fit" if missing else ""
+    return f"{first} (+{others} more{left_out})" if others else first
+
+
+def last_seen(incident: Incident, decided: float) -> float:
+    """Return when the condition was last known to hold: until it ended or its data stopped, else when we decided to tell."""
+    if incident.state is AlertState.FIRING:
+        return max(decided, incident.changed_at)
+    return incident.changed_at if incident.ended_at is None else incident.ended_at
+
+
+def unit(incident: Incident) -> str | None:
+    """Return the unit of `value`: that of the metric among the numbers that has it, None where there is none."""
+    for name, value in incident.numbers.items():
+        metric = catalogue.BY_ID.get((incident.subject, name))
+        if metric is not None and value == incident.value:
+            return metric.unit or None
+    return None
+
+
+def number(value: float | None) -> float | None:
+    """Return a number that JSON can carry; what is not finite is no value."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def texts(table: Mapping[str, str]) -> dict[str, str]:
+    """Return a bounded table of bounded texts."""
+    return bounded({text(key): text(value) for key, value in table.items()})
+
+
+def bounded(table: dict[str, T]) -> dict[str, T]:
+    """Return as many entries, from the first on, as fit into TABLE bytes of JSON."""
+    kept, room = {}, TABLE
+    for key, value in table.items():
+        room -= len(msgspec.json.encode(key)) + len(msgspec.json.encode(value)) + 2
+        if room < 0:
+            break
+        kept[key] = value
+    return kept
+
+
+def text(value: str) -> str:
+    """Return text that JSON can carry, cut to a bound; names from /proc may hold half characters (surrogateescape)."""
+    whole = value.encode("utf-8", "replace").decode()
+    return whole if len(whole) <= TEXT else whole[: TEXT - 1] + "…"
+
+
+def stamp(seconds: float) -> str:
+    """Write a time as RFC 3339 in UTC, with milliseconds."""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
