@@ -172,8 +172,10 @@ def pairs(items: Iterable[tuple[str, str]]) -> Iterable[str]:
 
 
 def legible(text: str) -> str:
-    """Return text that UTF-8 can carry: a path that is not UTF-8 arrives with lone surrogates, which one may not send."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    """Return text that the formats can carry: neither lone surrogates (a path that is not UTF-8 has them) nor NUL."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", r"\x00")
 
 
 def number(value: float) -> str:
