@@ -96,6 +96,7 @@ class Store(Section, frozen=True):
     """Where history is kept, for how long and up to which size."""
 
     url: str = ""  # default: gpuwatch.db in the state folder
+    state: str = ""  # file of the alert memory; default: state.db beside the history, in the state folder for a database server
     max_size: Size | None = None  # default: the smaller of 2 GiB and 5 % of the file system
     keep_raw: Duration = Duration(7 * 86400)
     keep_incidents: Duration = Duration(3 * 365 * 86400)
@@ -235,6 +236,8 @@ def settle(config: Config, where: Places) -> Config:
         http = msgspec.structs.replace(http, socket=str(where.runtime / "gpuwatch.sock"))
     if not store.url:
         store = msgspec.structs.replace(store, url=f"sqlite:///{where.state / 'gpuwatch.db'}")
+    if not store.state and not store.url.startswith("sqlite"):
+        store = msgspec.structs.replace(store, state=str(where.state / "state.db"))
     if not host.name:
         host = msgspec.structs.replace(host, name=os.uname().nodename)
     return msgspec.structs.replace(config, http=http, store=store, host=host)

@@ -1,1 +1,193 @@
-"""History, alert memory, outbox."""
+"""SQLite: what must not be lost (alert memory) and what was seen (history), written by one thread.
+
+Two files, so that a history that is full, corrupt, huge or of another version never costs an alert:
+
+- `state.db`, the alert memory: incidents, told-marks, deliveries, small states by name. `synchronous=FULL`, checked whole at
+  every start, copied before a migration. It lies beside the history, or in the state folder where the history is a server.
+- `gpuwatch.db` (`[store] url`), the history: a wide table a subject. `synchronous=NORMAL`: a crash of the host may cost the last
+  minutes, a crash of the daemon nothing.
+
+To add a table or change one: schema.py and a step in migrations.py. Metrics come from the catalogue by themselves.
+"""
+
+import logging
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy import Engine, make_url
+
+from gpuwatch import config
+from gpuwatch.catalogue import own
+from gpuwatch.model.alert import Incident
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.delivery import Delivery, Outcome, Told
+from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.model.reading import Reading, Tier
+from gpuwatch.model.target import Target
+from gpuwatch.model.view import View
+from gpuwatch.store.archive import Archive, Row, read
+from gpuwatch.store.files import DISK_ERRORS, Database, Trouble, trouble, words
+from gpuwatch.store.history import Accumulator, Rounds
+from gpuwatch.store.memory import AlertMemory, Memory, Ticket
+from gpuwatch.store.migrations import HISTORY_LAYOUT, STATE_LAYOUT, Layout
+from gpuwatch.store.ulid import Ulid
+from gpuwatch.store.writer import STALLED, Writer
+
+__all__ = ["Memory", "Row", "Store", "Ticket", "Ulid"]
+
+log = logging.getLogger(__name__)
+
+START = 5.0  # seconds that `start` waits for the disk
+READ = 5.0  # seconds that one `rows` may take
+READ_STEPS = 10_000  # steps of SQLite's machine between two looks at the time
+
+
+class Store:
+    """Keeps alerts and history. Nothing here raises for a disk, and only `start`, `stop` and `rows` wait for one.
+
+    `observe` belongs to one thread; everything else may be called from any. `ids` makes ULIDs above all stored ones.
+    Construction raises ConfigError for a url that cannot be used.
+    """
+
+    def __init__(
+        self,
+        options: config.Store,
+        machine: str,
+        clock: Clock,
+        *,
+        state_layout: Layout = STATE_LAYOUT,
+        history_layout: Layout = HISTORY_LAYOUT,
+    ) -> None:
+        self.ids = Ulid(clock)
+        self._clock = clock
+        state = Database(state_url(options), state_layout, machine, clock, synchronous="FULL")
+        self._history = Database(options.url, history_layout, machine, clock, synchronous="NORMAL")
+        self._archive = Archive(options, self._history)
+        self._memory, self._rounds, self._accumulator = AlertMemory(), Rounds(), Accumulator()
+        self._writer = Writer(
+            options=options,
+            state=state,
+            history=self._history,
+            archive=self._archive,
+            memory=self._memory,
+            rounds=self._rounds,
+            clock=clock,
+            adopted=self.ids.follow,
+        )
+        self._reader: Engine = self._history.reader()
+
+    def start(self) -> list[str]:
+        """Open both files; returns what a person must know. Waits a few seconds at most: what takes longer goes on by itself."""
+        self._writer.start()
+        deadline = time.monotonic() + START
+        self._writer.state.tried.wait(START)
+        self._writer.history.opened.wait(max(0.0, deadline - time.monotonic()))
+        notes = self._writer.notes()
+        if not self._writer.state.ready:
+            why = self._writer.state.problem or "the disk does not answer"
+            notes.append(f"started without the alert memory ({why}): what earlier runs knew and owed waits until it can be read")
+        return notes
+
+    def memory(self) -> Memory:
+        """Return open incidents, those whose end is not told to somebody who knows of them, and unfinished deliveries by id."""
+        return self._memory.snapshot()
+
+    def commit(
+        self, incidents: Sequence[Incident] = (), told: Sequence[Told] = (), deliveries: Sequence[Delivery] = ()
+    ) -> Ticket:
+        """Keep these in one transaction, before any history. The ticket says whether it is on disk."""
+        ticket = self._memory.commit(incidents, told, deliveries)
+        self._writer.wake()
+        return ticket
+
+    def attempted(self, delivery: Delivery, outcome: Outcome, retry_at: float | None) -> Ticket:
+        """Count an attempt at a delivery (given as it was before it); without `retry_at` it is over, sent or dead."""
+        ticket = self._memory.attempted(delivery, outcome, retry_at)
+        self._writer.wake()
+        return ticket
+
+    def load_state(self, name: str) -> tuple[int, bytes] | None:
+        """Return version and bytes of a room's state, None where there is none."""
+        return self._memory.blob(name)
+
+    def save_state(self, name: str, version: int, blob: bytes) -> Ticket:
+        """Keep a room's state by name, in the alert memory."""
+        ticket = self._memory.save(name, version, blob)
+        self._writer.wake()
+        return ticket
+
+    def observe(self, view: View) -> None:
+        """Count one beat; every 10 s this becomes one row a target."""
+        done = self._accumulator.add(view, self._clock.mono())
+        if done is not None:
+            self._rounds.put(done)
+            self._writer.wake()
+
+    def rows(self, subject: Subject, metrics: Sequence[Metric], since: float, until: float, key: str | None = None) -> list[Row]:
+        """Return the 10 s rows with since <= at < until, the oldest first, at most 100,000; [] where the disk refuses.
+
+        A value stands in the row of the 10 s in which it was read: a metric read every 60 s is in one row of six. Reads the
+        disk in the caller's thread, for 5 s at most as far as the disk answers; raises KeyError for a metric that is not kept.
+        """
+        found: list[Row] = []
+        try:
+            with self._reader.connect() as connection:
+                driver = connection.connection.driver_connection
+                if isinstance(driver, sqlite3.Connection):
+                    deadline = time.monotonic() + READ
+                    driver.set_progress_handler(lambda: time.monotonic() > deadline, READ_STEPS)
+                found.extend(read(connection, subject, metrics, since, until, key=key))
+        except DISK_ERRORS as error:
+            if trouble(error) is Trouble.CORRUPT:
+                self._writer.suspect()
+            log.info("history could not be read: %s", words(error))
+        return found
+
+    def readings(self, wall: float) -> list[Reading]:
+        """Return the store's own numbers."""
+        counts, rounds = self._writer.counts, self._rounds
+        up = self._writer.history.ready and self._writer.stalled() <= STALLED
+        values = {
+            own.DATABASE_WRITES["ok"]: float(counts.ok),
+            own.DATABASE_WRITES["failed"]: float(counts.failed),
+            own.DATABASE_WRITES["dropped"]: float(rounds.dropped),
+            own.DATABASE_WRITE_SECONDS: counts.seconds,
+            own.DATABASE_UP: float(up),
+        }
+        if up and self._history.path is not None:
+            values[own.DATABASE_SIZE] = float(self._history.size())
+        if self._archive.oldest is not None:
+            values[own.DATABASE_OLDEST["raw"]] = self._archive.oldest
+        queues = {"alert_memory": self._memory.dropped, "history": rounds.dropped}
+        return [
+            reading(Target(subject=own.OWN, key=""), wall, values),
+            *(
+                reading(Target(subject=own.QUEUE, key=name, labels={"queue": name}), wall, {own.QUEUE_DROPPED: float(dropped)})
+                for name, dropped in queues.items()
+            ),
+        ]
+
+    def problem(self) -> str:
+        """Return what is wrong, in words; "" where all is well."""
+        return "; ".join(self._writer.problems())
+
+    def stop(self, seconds: float) -> bool:
+        """Write what is queued and close; False where the disk did not allow it in that time."""
+        last = self._accumulator.finish()
+        if last is not None:
+            self._rounds.put(last)
+        return self._writer.stop(seconds)
+
+
+def state_url(options: config.Store) -> str:
+    """Return where the alert memory lies: `options.state`, else beside the history's file."""
+    url = make_url(options.url)
+    beside = Path(url.database or "gpuwatch.db").absolute().with_name("state.db")
+    return f"sqlite:///{options.state or beside}"
+
+
+def reading(target: Target, wall: float, values: dict[Metric, float]) -> Reading:
+    """Return one reading of our own."""
+    return Reading(source="store", tier=Tier.FAST, target=target, at=wall, took=0.0, values=values)

@@ -1,0 +1,212 @@
+"""The history on disk: rounds in, rows out, and what goes when there is too much of it.
+
+Retention counts rounds in the order of writing. `keep_raw` of 7 days is 60,480 rounds of 10 s: time that was recorded, not
+time on the calendar. So neither a wall clock that jumps five years nor a host that was off for a month makes anything old, and
+what is deleted is always what was written first. The size cap wins over it.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from gpuwatch import config
+from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.model.target import Target
+from gpuwatch.store.files import Database, raw
+from gpuwatch.store.history import PERIOD, Round
+from gpuwatch.store.records import visible
+from gpuwatch.store.schema import RAW, ROUND, TARGET
+
+CHUNK = 30  # rounds that one step of retention deletes
+LEAST = 6  # rounds that the cap leaves in any case
+VACUUM_PAGES = 500  # pages that one step gives back to the file system
+DEFAULT_CAP = 2 << 30
+DEFAULT_SHARE = 0.05  # of the file system
+LOW_SPACE = 1 << 30  # free bytes below which the history stops growing
+SEEN_EVERY = 600_000  # milliseconds between two marks that a target still exists
+PRUNE_EVERY = 360  # rounds between two looks for targets whose rows are all gone
+ROW_LIMIT = 100_000  # rows of one answer
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one target had in one period. A metric that was not read in it is missing in `values`."""
+
+    key: str
+    labels: Mapping[str, str]
+    at: float  # wall clock
+    values: Mapping[Metric, float]
+
+
+@dataclass(slots=True)
+class Known:
+    """What the target table says of one target."""
+
+    id: int
+    labels: str
+    info: str
+    seen: int
+
+
+class Archive:
+    """The history database as the writing thread sees it; its connection is handed in."""
+
+    def __init__(self, options: config.Store, database: Database) -> None:
+        self.oldest: float | None = None  # wall clock of the oldest round
+        self.shortage = ""  # why it does not grow, to a person
+        self._database = database
+        self._cap = options.max_size
+        self._keep = max(LEAST, int(options.keep_raw // PERIOD))
+        self._known: dict[Target, Known] = {}
+        self._first, self._last = 1, 0  # ids of the oldest and the newest round
+
+    def load(self, connection: Connection) -> None:
+        """Learn what is there."""
+        subjects = {subject.name: subject for subject in RAW}
+        with connection.begin():
+            rows = connection.execute(select(TARGET)).all()
+            first, last = connection.execute(select(func.min(ROUND.c.id), func.max(ROUND.c.id))).one()
+            self.oldest = seconds(connection.scalar(select(ROUND.c.at).where(ROUND.c.id == first)))
+        self._known = {
+            Target(subject=subjects[row.subject], key=row.key): Known(row.id, row.labels, row.info, row.last_seen)
+            for row in rows
+            if row.subject in subjects
+        }
+        self._first, self._last = (first, last) if first is not None else (1, 0)
+
+    def write(self, connection: Connection, done: Round) -> None:
+        """Store one round in one transaction."""
+        at, fresh = int(done.at * 1000), dict[Target, Known]()
+        grouped: dict[Subject, list[dict[str, float | None]]] = {}
+        with connection.begin():
+            while connection.scalar(select(ROUND.c.id).where(ROUND.c.at == at)) is not None:
+                at += 1  # this moment is lived a second time after the clock was set back: both are kept
+            connection.execute(insert(ROUND), {"id": self._last + 1, "at": at})
+            for target, values in done.rows:
+                fresh[target] = self._target(connection, target, at)
+                row = dict.fromkeys(RAW[target.subject].columns.keys())
+                row.update(values, target=fresh[target].id, at=at)
+                grouped.setdefault(target.subject, []).append(row)
+            for subject, rows in grouped.items():
+                connection.execute(insert(RAW[subject]), rows)
+        # Only now: a transaction that failed left nothing behind.
+        self._known.update(fresh)
+        self._last += 1
+        if self.oldest is None:
+            self.oldest = at / 1000
+
+    def tidy(self, connection: Connection) -> bool:
+        """Do one small step of what retention and the cap ask for; True while there is more."""
+        if self._last % PRUNE_EVERY == 0 and self._prune(connection):
+            self.load(connection)
+        if self._last - self._first + 1 >= self._keep + CHUNK:
+            return self._delete_oldest(connection)
+        if self._database.path is None:
+            return False  # a database server has its own limits
+        return self._shrink(connection)
+
+    def _target(self, connection: Connection, target: Target, at: int) -> Known:
+        """Return the row of this target, made or brought up to date."""
+        known = self._known.get(target)
+        labels, info = text(target.labels), text(target.info)
+        if known is None:
+            key = str(visible(target.key))
+            row = {"subject": target.subject.name, "key": key, "labels": labels, "info": info, "first_seen": at, "last_seen": at}
+            made = connection.execute(insert(TARGET), row).inserted_primary_key
+            return Known(made[0] if made else 0, labels, info, at)
+        if (labels, info) != (known.labels, known.info) or abs(at - known.seen) >= SEEN_EVERY:
+            change = {"labels": labels, "info": info, "last_seen": at}
+            connection.execute(update(TARGET).where(TARGET.c.id == known.id).values(change))
+            return Known(known.id, labels, info, at)
+        return known
+
+    def _delete_oldest(self, connection: Connection) -> bool:
+        """Delete the rounds that were written first, a chunk of them in one transaction; False where none may go."""
+        upto = min(self._first + CHUNK - 1, self._last - LEAST)
+        if upto < self._first:
+            return False
+        with connection.begin():
+            times = select(ROUND.c.at).where(ROUND.c.id <= upto)
+            for subject, table in RAW.items():
+                targets = select(TARGET.c.id).where(TARGET.c.subject == subject.name)
+                connection.execute(delete(table).where(table.c.target.in_(targets), table.c.at.in_(times)))
+            connection.execute(delete(ROUND).where(ROUND.c.id <= upto))
+            oldest = connection.scalar(select(ROUND.c.at).where(ROUND.c.id == upto + 1))
+        self._first, self.oldest = upto + 1, seconds(oldest)
+        return True
+
+    def _shrink(self, connection: Connection) -> bool:
+        """Hold the cap: delete the oldest while the live pages are over it, then give free pages back."""
+        page, pages, unused = (
+            int(str(raw(connection, f"PRAGMA {name}")[0][0])) for name in ("page_size", "page_count", "freelist_count")
+        )
+        log = self._database.size_of("-wal")
+        total = page * pages + log
+        limit = self._limit(total)
+        if total - page * unused > limit - limit // 32:
+            return self._delete_oldest(connection)
+        if total > limit and unused:
+            raw(connection, f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
+            if unused <= VACUUM_PAGES:
+                raw(connection, "PRAGMA wal_checkpoint(TRUNCATE)")  # the file shrinks when the log is copied into it
+            return unused > VACUUM_PAGES
+        return False
+
+    def _limit(self, total: int) -> int:
+        """Return the bytes that the history may take now."""
+        assert self._database.path is not None
+        space = os.statvfs(self._database.path.parent)
+        free = space.f_bavail * space.f_frsize
+        cap = self._cap or min(DEFAULT_CAP, int(space.f_blocks * space.f_frsize * DEFAULT_SHARE))
+        if free >= LOW_SPACE:
+            self.shortage = ""
+            return cap
+        self.shortage = f"only {free >> 20} MiB are free on the file system of {self._database.path}: the history does not grow"
+        return min(cap, total)
+
+    def _prune(self, connection: Connection) -> int:
+        """Delete the targets that have no row any more; returns how many."""
+        gone = 0
+        with connection.begin():
+            for subject, table in RAW.items():
+                rows = select(table.c.at).where(table.c.target == TARGET.c.id).exists()
+                gone += connection.execute(delete(TARGET).where(TARGET.c.subject == subject.name, ~rows)).rowcount
+        return gone
+
+
+def read(
+    connection: Connection, subject: Subject, metrics: Sequence[Metric], since: float, until: float, *, key: str | None
+) -> Iterator[Row]:
+    """Yield the rows with since <= at < until, the oldest first, at most `ROW_LIMIT` of them."""
+    table = RAW[subject]
+    columns = [table.c[metric.id] for metric in metrics]
+    query = (
+        select(TARGET.c.key, TARGET.c.labels, table.c.at, *columns)
+        .join(TARGET, TARGET.c.id == table.c.target)
+        .where(TARGET.c.subject == subject.name, table.c.at >= int(since * 1000), table.c.at < int(until * 1000))
+        .order_by(table.c.at, TARGET.c.key)
+        .limit(ROW_LIMIT)
+    )
+    if key is not None:
+        query = query.where(TARGET.c.key == key)
+    labels: dict[str, dict[str, str]] = {}
+    with connection.begin():
+        for name, words, at, *numbers in connection.execute(query):
+            if words not in labels:
+                labels[words] = msgspec.json.decode(words, type=dict[str, str])
+            values = {metric: value for metric, value in zip(metrics, numbers, strict=True) if value is not None}
+            if values:
+                yield Row(name, labels[words], at / 1000, values)
+
+
+def text(words: Mapping[str, str]) -> str:
+    """Return labels or info as JSON."""
+    return msgspec.json.encode(visible(dict(words))).decode()
+
+
+def seconds(at: int | None) -> float | None:
+    """Return the history's milliseconds as seconds."""
+    return None if at is None else at / 1000

@@ -1,0 +1,264 @@
+"""One database and its file: opened, checked, made or migrated, and moved aside where it cannot be used.
+
+Nothing is ever deleted: a corrupt, foreign or newer file is renamed beside itself with the reason and the time in its name
+(`gpuwatch.db.corrupt-20231114T221320Z`), and a fresh one is begun.
+"""
+
+import sqlite3
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from gpuwatch.config import ConfigError
+from gpuwatch.model.clock import Clock
+from gpuwatch.store.migrations import Layout, create, migrate, read_meta, write_meta
+
+BUSY = 1.0  # seconds to wait for another process's lock
+COMPANIONS = ("-wal", "-shm", "-journal")
+WAL_PAGES = 1000  # 4 MiB: how far the log grows before it is copied into the database
+ASIDE_LIMIT = 4  # moves aside within one opening: each reason once, and an end
+
+
+class StoreError(Exception):
+    """The database cannot be used now; the words say why, to a person."""
+
+
+DISK_ERRORS = (StoreError, SQLAlchemyError, sqlite3.Error, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a file must go aside: a word for its new name, words for people, and whether we can still read its rows."""
+
+    reason: str
+    note: str
+    readable: bool = False
+
+
+class Trouble(Enum):
+    """What is wrong with a database, as far as it changes what is done."""
+
+    CORRUPT = "corrupt"
+    LOCKED = "locked"
+    BAD_ROW = "bad row"  # this statement, not the database
+    OTHER = "other"
+
+
+def trouble(error: BaseException) -> Trouble:
+    """Classify an error. By SQLite's words (sqlite3ErrStr in main.c): Python 3.10 does not give the code."""
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    words = str(cause)
+    if "malformed" in words or "not a database" in words:
+        return Trouble.CORRUPT
+    if "locked" in words:
+        return Trouble.LOCKED
+    if isinstance(cause, (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError, UnicodeError, OverflowError)):
+        return Trouble.BAD_ROW
+    return Trouble.OTHER
+
+
+def words(error: BaseException) -> str:
+    """Return an error in one line, without SQLAlchemy's statement and link."""
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return (str(cause).splitlines() or [type(cause).__name__])[0]
+
+
+class Database:
+    """One database of ours. All methods but `reader` and `size` belong to the writing thread."""
+
+    def __init__(self, url: str, layout: Layout, machine: str, clock: Clock, *, synchronous: str) -> None:
+        self.layout = layout
+        self.notes: list[str] = []  # what a person must know; whoever tells them empties it
+        self.newer: Path | None = None  # the file of a newer gpuwatch, moved aside, whose rows we can still read
+        self.migrating = ""  # what is going on, to a person
+        self._file: tuple[int, int] | None = None  # device and inode
+        self._machine, self._clock, self._synchronous = machine, clock, synchronous
+        try:
+            parsed = make_url(url)
+            self.path = Path(parsed.database or "").absolute() if parsed.get_backend_name() == "sqlite" else None
+            if self.path is not None and not parsed.database:
+                raise ConfigError(
+                    "configuration", "store.url", "expected a file, such as sqlite:////var/lib/gpuwatch/gpuwatch.db"
+                )
+            self._engine = sqlite(self.path) if self.path else remote(url)
+        except (ArgumentError, ImportError) as error:  # an unknown dialect is an ArgumentError, a missing driver an ImportError
+            raise ConfigError("configuration", "store.url", f"cannot be used: {words(error)}") from None
+
+    def open(self) -> Connection:
+        """Connect and check; the result is ours and of this machine, but not yet of this schema. Raises DISK_ERRORS."""
+        if self.path is not None:
+            self.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        for _ in range(ASIDE_LIMIT):
+            connection = None
+            try:
+                connection = self._engine.connect()
+                verdict = self._check(connection)
+                if verdict is None:
+                    self._file = self._identity()
+                    return connection
+            except (SQLAlchemyError, sqlite3.Error) as error:
+                if trouble(error) is not Trouble.CORRUPT:
+                    close(connection)
+                    raise
+                verdict = Verdict("corrupt", f"is corrupt ({words(error)})")
+            except BaseException:
+                close(connection)
+                raise
+            close(connection)
+            moved = self.aside(verdict)
+            if verdict.readable:
+                self.newer = moved
+        raise StoreError(f"the {self.layout.name} cannot be begun afresh")
+
+    def upgrade(self, connection: Connection) -> bool:
+        """Bring the schema up to date, which may take long for a history; True if the database was empty. Raises DISK_ERRORS."""
+        meta = read_meta(connection, self.layout)
+        if not meta:
+            create(connection, self.layout, self._machine)
+            return True
+        version = int(meta["schema"])
+        if version < self.layout.version:
+            self.migrating = f"the {self.layout.name} is being migrated from schema {version} to {self.layout.version}"
+            if self.layout.precious:
+                self._copy(connection, version)
+        try:
+            migrate(connection, self.layout, version)
+        finally:
+            self.migrating = ""
+        if version < self.layout.version:
+            self.notes.append(f"the {self.layout.name} was migrated from schema {version} to {self.layout.version}")
+        if self._machine and not meta.get("machine"):
+            with connection.begin():
+                write_meta(connection, self.layout, {"machine": self._machine})
+        return False
+
+    def ensure_there(self) -> None:
+        """Raise StoreError if the file that is open is no longer the one under its name: writes would go nowhere."""
+        if self._file is not None and self._identity() != self._file:
+            raise StoreError("its file was removed or replaced")
+
+    def aside(self, verdict: Verdict) -> Path:
+        """Rename the file and its companions, and leave a note. The connection must be closed. Raises DISK_ERRORS."""
+        if self.path is None:
+            raise StoreError(f"the {self.layout.name} {verdict.note}")
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._clock.wall()))
+        name = f"{self.path.name}.{verdict.reason}-{stamp}"
+        target, number = self.path.with_name(name), 1
+        while target.exists():
+            number += 1
+            target = self.path.with_name(f"{name}-{number}")
+        # The log goes first: SQLite would replay one that is left behind into the fresh file.
+        for suffix in (*COMPANIONS, ""):
+            part = Path(f"{self.path}{suffix}")
+            if part.exists():
+                part.rename(f"{target}{suffix}")
+        told = f"the {self.layout.name} {self.path} {verdict.note}; it was moved to {target.name} and a fresh one is begun"
+        self.notes.append(told)
+        return target
+
+    def reader(self, path: Path | None = None) -> Engine:
+        """Return an engine that only reads, for any thread; of `path` where it is not our own file."""
+        source = path or self.path
+        return self._engine if source is None else sqlite(source, read_only=True)
+
+    def size(self) -> int:
+        """Return the bytes that the file and its log take, 0 where there is none."""
+        return self.size_of("") + self.size_of("-wal")
+
+    def size_of(self, suffix: str) -> int:
+        """Return the bytes of the file or of a companion."""
+        try:
+            return Path(f"{self.path}{suffix}").stat().st_size if self.path else 0
+        except OSError:  # not there yet, or the folder is gone
+            return 0
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat() if self.path else None
+        except FileNotFoundError:
+            return None
+        return (found.st_dev, found.st_ino) if found else None
+
+    def _check(self, connection: Connection) -> Verdict | None:
+        """Return why this file must go aside, None where it is fine."""
+        if self.path is not None:
+            # auto_vacuum counts only before the first page is written, and journal_mode=WAL writes it.
+            pragmas = ("auto_vacuum=INCREMENTAL", "journal_mode=WAL", f"synchronous={self._synchronous}")
+            for pragma in (*pragmas, f"wal_autocheckpoint={WAL_PAGES}", f"journal_size_limit={WAL_PAGES * 4096}"):
+                raw(connection, f"PRAGMA {pragma}")
+            if self.layout.precious and (found := raw(connection, "PRAGMA integrity_check(1)")) != [("ok",)]:
+                return Verdict("corrupt", f"is corrupt ({str(found[0][0]).splitlines()[-1]})")
+        meta = read_meta(connection, self.layout)
+        if meta is None or (meta and not meta.get("schema", "").isdigit()):
+            raise StoreError(f"{self.path or 'the database'} is another program's: gpuwatch leaves it alone")
+        return self._judge(meta)
+
+    def _judge(self, meta: Mapping[str, str]) -> Verdict | None:
+        owner, version = meta.get("machine", ""), int(meta.get("schema", "0"))
+        if owner and self._machine and owner != self._machine:
+            return Verdict("other-machine", "belongs to another machine: nothing in it is used or sent")
+        if version > self.layout.version:
+            note = f"is of a newer gpuwatch (schema {version}, ours is {self.layout.version})"
+            return Verdict(f"newer-v{version}", note, readable=int(meta.get("reads", version)) <= self.layout.version)
+        return None
+
+    def _copy(self, connection: Connection, version: int) -> None:
+        """Keep a copy of a small database before its schema changes."""
+        if self.path is None:
+            return
+        copy, fresh = (self.path.with_name(f"{self.path.name}.schema-{version}{suffix}") for suffix in ("", ".new"))
+        fresh.unlink(missing_ok=True)
+        raw(connection, "VACUUM INTO ?", str(fresh))
+        fresh.replace(copy)
+        self.notes.append(f"the {self.layout.name} was copied to {copy.name} before its migration")
+
+
+def sqlite(path: Path, *, read_only: bool = False) -> Engine:
+    """Return an engine for one SQLite file, with transactions that we begin ourselves (Python would not for DDL)."""
+    mode = "ro" if read_only else "rwc"
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"{path.as_uri()}?mode={mode}", uri=True, timeout=BUSY, isolation_level=None, check_same_thread=False
+        )
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+def remote(url: str) -> Engine:
+    """Return an engine for a database server; every wait ends."""
+    arguments: dict[str, str | int] = {}
+    if make_url(url).get_backend_name() == "postgresql":
+        options = "-c statement_timeout=10000 -c lock_timeout=1000"
+        arguments = {"connect_timeout": 3, "tcp_user_timeout": 10000, "options": options}
+    return create_engine(url, poolclass=NullPool, connect_args=arguments)
+
+
+def raw(connection: Connection, statement: str, *arguments: str | int) -> list[tuple[object, ...]]:
+    """Run a statement on SQLite outside of any transaction (PRAGMA, VACUUM), to its end."""
+    driver = connection.connection.driver_connection
+    if not isinstance(driver, sqlite3.Connection):
+        raise StoreError(f"{statement.split(maxsplit=1)[0]} is for SQLite only")
+    return driver.execute(statement, arguments).fetchall()
+
+
+def close(connection: Connection | None) -> None:
+    """Close a connection whose disk may be gone."""
+    if connection is None:
+        return
+    try:
+        connection.close()
+    except DISK_ERRORS:
+        connection.invalidate()

@@ -1,0 +1,218 @@
+"""The alert memory as the daemon sees it: in RAM at once, on disk when the disk answers.
+
+`commit` never touches a disk: it updates what `snapshot` gives and puts rows into a queue, from which the writing thread takes
+them all for one transaction. In the queue a newer row takes the place of an older one with the same key, so that a dead disk
+costs one row a thing and not one a change; over 1,000 rows the oldest are dropped and counted.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from weakref import WeakSet
+
+from gpuwatch.model.alert import AlertState, Incident
+from gpuwatch.model.delivery import Delivery, Outcome, Told
+from gpuwatch.store.records import ENDED_LIMIT, Found, Key, Row, blob_row, delivery_row, incident_row, told_row
+
+QUEUE_LIMIT = 1_000  # rows (rulings 7)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a new run must know: open incidents and those whose end is not told, what was told of them, what is still owed."""
+
+    incidents: list[Incident]
+    told: list[Told]
+    deliveries: list[Delivery]  # in the order of their ids
+
+
+class Ticket:
+    """Says whether one commit is on disk. Any thread may wait for it."""
+
+    def __init__(self) -> None:
+        self._settled = threading.Event()
+        self._lost = False
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most so long; True once it is on disk, False while it is not or when it was dropped from the queue."""
+        return self._settled.wait(seconds) and not self._lost
+
+    def settle(self, *, lost: bool = False) -> None:
+        """Say what became of it; the first word counts."""
+        if not self._settled.is_set():
+            self._lost = lost
+            self._settled.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row that waits for the disk, and the commits that wait with it."""
+
+    row: Row
+    tickets: WeakSet[Ticket]
+
+
+class AlertMemory:
+    """Incidents, told-marks, deliveries and state blobs. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self._gap = False  # something was dropped that may still count
+        self._lock = threading.Lock()
+        self._queue: dict[Key, Entry] = {}
+        self._incidents: dict[str, Incident] = {}
+        self._told: dict[tuple[str, str], Told] = {}
+        self._deliveries: dict[str, Delivery] = {}
+        self._blobs: dict[str, tuple[int, bytes]] = {}
+
+    def commit(self, incidents: Sequence[Incident], told: Sequence[Told], deliveries: Sequence[Delivery]) -> Ticket:
+        """Take these together: they reach the disk in one transaction or not at all."""
+        rows = [*map(incident_row, incidents), *map(told_row, told), *map(delivery_row, deliveries)]
+        with self._lock:
+            self._incidents.update((incident.id, incident) for incident in incidents)
+            self._told.update(((mark.incident, mark.channel), mark) for mark in told)
+            self._deliveries.update((delivery.id, delivery) for delivery in deliveries)
+            self._forget()
+            return self._push(rows)
+
+    def attempted(self, delivery: Delivery, outcome: Outcome, retry_at: float | None) -> Ticket:
+        """Count an attempt; without `retry_at` the delivery is over."""
+        with self._lock:
+            known = self._deliveries.get(delivery.id, delivery)
+            not_before = known.not_before if retry_at is None else retry_at
+            counted = replace(delivery, attempt=max(known.attempt, delivery.attempt) + 1, not_before=not_before)
+            if retry_at is None:
+                self._deliveries.pop(delivery.id, None)
+            else:
+                self._deliveries[delivery.id] = counted
+            return self._push([delivery_row(counted, outcome, finished=retry_at is None)])
+
+    def save(self, name: str, version: int, data: bytes) -> Ticket:
+        """Keep a room's state by name."""
+        with self._lock:
+            self._blobs[name] = version, data
+            return self._push([blob_row(name, version, data)])
+
+    def blob(self, name: str) -> tuple[int, bytes] | None:
+        """Return a room's state, None where there is none."""
+        with self._lock:
+            return self._blobs.get(name)
+
+    def snapshot(self) -> Memory:
+        """Return what a new run must know."""
+        with self._lock:
+            untold = {mark.incident for mark in self._told.values() if mark.state is not AlertState.INACTIVE}
+            incidents = [item for item in self._incidents.values() if item.ended_at is None or item.id in untold]
+            known = {incident.id for incident in incidents}
+            return Memory(
+                incidents=sorted(incidents, key=lambda incident: incident.id),
+                told=[mark for mark in self._told.values() if mark.incident in known],
+                deliveries=sorted(self._deliveries.values(), key=lambda delivery: delivery.id),
+            )
+
+    def take(self) -> dict[Key, Entry]:
+        """Empty the queue into the writing thread."""
+        with self._lock:
+            taken, self._queue = self._queue, {}
+            return taken
+
+    def put_back(self, taken: dict[Key, Entry]) -> None:
+        """Return what could not be written, before what came meanwhile; the newer row of a thing wins."""
+        with self._lock:
+            newer, self._queue = self._queue, taken
+            for key, entry in newer.items():
+                self._enqueue(key, entry)
+            self._bound()
+
+    def written(self, taken: Iterable[Entry]) -> None:
+        """Settle the commits that are on disk now."""
+        with self._lock:
+            for entry in taken:
+                for ticket in entry.tickets:
+                    ticket.settle()
+            if self._gap:  # the disk answers again: all that still counts is written anew
+                self._gap = False
+                self._requeue()
+
+    def refused(self, entry: Entry) -> None:
+        """Give up a row that no database takes."""
+        with self._lock:
+            self._drop(entry)
+
+    @property
+    def waiting(self) -> int:
+        """How many rows are not on disk."""
+        return len(self._queue)
+
+    def adopt(self, found: Found) -> None:
+        """Take over what a database held. Where it was opened late, what this run has decided since stands.
+
+        An open incident of an earlier run whose rule and target have an open one of this run by now is superseded: it ends
+        when that one began, and nobody is owed word of it.
+        """
+        with self._lock:
+            current = {(item.rule, item.subject, item.key): item for item in self._incidents.values() if item.ended_at is None}
+            rows: list[tuple[Key, Row]] = []
+            for incident in found.incidents:
+                heir = current.get((incident.rule, incident.subject, incident.key))
+                if incident.id in self._incidents:
+                    continue
+                if incident.ended_at is None and heir is not None:
+                    over = replace(incident, state=AlertState.INACTIVE, ended_at=heir.fired_at)
+                    marks = [replace(mark, state=AlertState.INACTIVE) for mark in found.told if mark.incident == incident.id]
+                    rows += [incident_row(over), *map(told_row, marks)]
+                    continue
+                self._incidents[incident.id] = incident
+                for mark in found.told:
+                    if mark.incident == incident.id:
+                        self._told.setdefault((mark.incident, mark.channel), mark)
+            for delivery in found.deliveries:
+                if ("delivery", delivery.id) not in self._queue:  # else it was attempted, and perhaps ended, meanwhile
+                    self._deliveries.setdefault(delivery.id, delivery)
+            for name, blob in found.blobs.items():
+                self._blobs.setdefault(name, blob)
+            self._push(rows)
+
+    def requeue(self) -> None:
+        """Put all that is known into the queue: the file on disk is a fresh one."""
+        with self._lock:
+            self._requeue()
+
+    def _requeue(self) -> None:
+        rows = [*map(incident_row, self._incidents.values()), *map(told_row, self._told.values())]
+        rows += [*map(delivery_row, self._deliveries.values())]
+        rows += [blob_row(name, version, data) for name, (version, data) in self._blobs.items()]
+        for key, row in rows:
+            if key not in self._queue:
+                self._queue[key] = Entry(row, WeakSet())
+
+    def _push(self, rows: Sequence[tuple[Key, Row]]) -> Ticket:
+        ticket = Ticket()
+        if not rows:
+            ticket.settle()
+        for key, row in rows:
+            self._enqueue(key, Entry(row, WeakSet([ticket])))
+        self._bound()
+        return ticket
+
+    def _enqueue(self, key: Key, entry: Entry) -> None:
+        before = self._queue.pop(key, None)
+        self._queue[key] = entry if before is None else Entry(entry.row, before.tickets | entry.tickets)
+
+    def _bound(self) -> None:
+        while len(self._queue) > QUEUE_LIMIT:
+            self._gap = True
+            self._drop(self._queue.pop(next(iter(self._queue))))
+
+    def _drop(self, entry: Entry) -> None:
+        self.dropped += 1
+        for ticket in entry.tickets:
+            ticket.settle(lost=True)
+
+    def _forget(self) -> None:
+        """Let the oldest ended incidents go, so that a long run stays small."""
+        ended = [item for item in self._incidents.values() if item.ended_at is not None]
+        if len(ended) > ENDED_LIMIT:
+            for incident in sorted(ended, key=lambda item: item.id)[: len(ended) - ENDED_LIMIT // 2]:
+                del self._incidents[incident.id]
+            self._told = {pair: mark for pair, mark in self._told.items() if pair[0] in self._incidents}

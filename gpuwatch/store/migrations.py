@@ -1,0 +1,103 @@
+"""What a database of ours looks like, and how an older one becomes a present one.
+
+A new kind of change is a `Step` at the end of `STATE_STEPS` or `HISTORY_STEPS`: steps run in order, each in one transaction,
+on databases that are older; a fresh database is made whole from schema.py. Columns that the catalogue has and a table lacks
+need no step: `add_columns` adds them at every start.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, MetaData, Table, inspect, select, text
+from sqlalchemy.schema import CreateColumn
+
+from gpuwatch.store.schema import HISTORY, STATE
+
+FIRST = 1  # the schema number of a layout without steps
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One numbered change. After it the schema is `number`, and gpuwatch can read it if its own schema is at least `reads`."""
+
+    number: int
+    apply: Callable[[Connection], None]
+    reads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The tables of one database and the steps that lead to them. `precious` ones are checked whole and copied before a step."""
+
+    name: str
+    metadata: MetaData
+    steps: tuple[Step, ...] = ()
+    precious: bool = False
+
+    @property
+    def version(self) -> int:
+        """The schema number of this gpuwatch."""
+        return self.steps[-1].number if self.steps else FIRST
+
+    @property
+    def reads(self) -> int:
+        """The oldest schema number whose gpuwatch can still read what we write."""
+        return self.steps[-1].reads if self.steps else FIRST
+
+    @property
+    def meta(self) -> Table:
+        """The table that says whose database this is."""
+        return self.metadata.tables["meta"]
+
+
+STATE_STEPS: tuple[Step, ...] = ()
+HISTORY_STEPS: tuple[Step, ...] = ()
+STATE_LAYOUT = Layout("alert memory", STATE, STATE_STEPS, precious=True)
+HISTORY_LAYOUT = Layout("history", HISTORY, HISTORY_STEPS)
+
+
+def read_meta(connection: Connection, layout: Layout) -> dict[str, str] | None:
+    """Return what the database says of itself; {} for an empty database, None for one that is not ours."""
+    with connection.begin():
+        tables = inspect(connection).get_table_names()
+        if "meta" in tables:
+            return {row.name: row.value for row in connection.execute(select(layout.meta))}
+        return None if tables else {}
+
+
+def write_meta(connection: Connection, layout: Layout, values: Mapping[str, str]) -> None:
+    """Set these names, within the caller's transaction."""
+    names = list(values)
+    connection.execute(layout.meta.delete().where(layout.meta.c.name.in_(names)))
+    connection.execute(layout.meta.insert(), [{"name": name, "value": values[name]} for name in names])
+
+
+def create(connection: Connection, layout: Layout, machine: str) -> None:
+    """Make an empty database a present one, in one transaction."""
+    with connection.begin():
+        layout.metadata.create_all(connection)
+        write_meta(connection, layout, {"schema": str(layout.version), "reads": str(layout.reads), "machine": machine})
+
+
+def migrate(connection: Connection, layout: Layout, version: int) -> None:
+    """Run the steps above `version`, each in one transaction, then add new tables and columns."""
+    for step in layout.steps:
+        if step.number > version:
+            with connection.begin():
+                step.apply(connection)
+                write_meta(connection, layout, {"schema": str(step.number), "reads": str(step.reads)})
+    with connection.begin():
+        layout.metadata.create_all(connection)  # tables of subjects that are new in the catalogue
+        add_columns(connection, layout)
+
+
+def add_columns(connection: Connection, layout: Layout) -> None:
+    """Add the columns that a table lacks; they are NULL in the rows that are there."""
+    inspector = inspect(connection)
+    for table in layout.metadata.sorted_tables:
+        present = {column["name"] for column in inspector.get_columns(table.name)}
+        name = connection.dialect.identifier_preparer.format_table(table)
+        for column in table.columns:
+            if column.name not in present:
+                definition = CreateColumn(column).compile(dialect=connection.dialect)
+                connection.execute(text(f"ALTER TABLE {name} ADD COLUMN {definition}"))

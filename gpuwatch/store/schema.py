@@ -1,0 +1,125 @@
+"""The tables of both databases, made from the catalogue.
+
+`state.db`, the alert memory, is small and holds what must never be lost. `gpuwatch.db`, the history, has one wide table a
+subject: a column a metric, named by its id. What the catalogue adds becomes a column at the next start; anything else is a
+numbered migration (migrations.py).
+"""
+
+from types import MappingProxyType
+
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, LargeBinary, MetaData, String, Table, Text, UniqueConstraint
+
+from gpuwatch.catalogue import METRICS
+from gpuwatch.model.metric import Metric, Subject
+
+
+def meta_table(metadata: MetaData) -> Table:
+    """Return the table that says whose file this is: schema, reads, machine."""
+    return Table("meta", metadata, Column("name", String, primary_key=True), Column("value", String, nullable=False))
+
+
+# The alert memory: always SQLite, `synchronous=FULL`.
+STATE = MetaData()
+STATE_META = meta_table(STATE)
+INCIDENT = Table(
+    "incident",
+    STATE,
+    Column("id", String, primary_key=True),
+    Column("rule", String, nullable=False),
+    Column("subject", String, nullable=False),
+    Column("key", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("changed_at", Double, nullable=False),
+    Column("ended_at", Double),
+    Column("version", Integer, nullable=False),  # of `data`
+    Column("data", Text, nullable=False),
+    Index("incident_ended", "ended_at"),
+    sqlite_with_rowid=False,
+)
+TOLD = Table(
+    "told",
+    STATE,
+    Column("incident", String, primary_key=True),
+    Column("channel", String, primary_key=True),
+    Column("state", String, nullable=False),
+    Column("severity", String, nullable=False),
+    Column("at", Double, nullable=False),
+    sqlite_with_rowid=False,
+)
+DELIVERY = Table(
+    "delivery",
+    STATE,
+    Column("id", String, primary_key=True),
+    Column("channel", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("state", String, nullable=False),  # queued, sent, dead
+    Column("attempt", Integer, nullable=False),
+    Column("not_before", Double, nullable=False),
+    Column("words", String, nullable=False),  # what came of the last attempt
+    Column("version", Integer, nullable=False),  # of `data`
+    Column("data", Text, nullable=False),
+    Index("delivery_state", "state"),
+    sqlite_with_rowid=False,
+)
+BLOB = Table(
+    "state",
+    STATE,
+    Column("name", String, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# The history.
+HISTORY = MetaData()
+HISTORY_META = meta_table(HISTORY)
+TARGET = Table(
+    "target",
+    HISTORY,
+    Column("id", Integer, primary_key=True),
+    Column("subject", String, nullable=False),
+    Column("key", String, nullable=False),
+    Column("labels", Text, nullable=False),  # JSON
+    Column("info", Text, nullable=False),  # JSON
+    Column("first_seen", BigInteger, nullable=False),  # milliseconds since 1970, as every time of the history
+    Column("last_seen", BigInteger, nullable=False),  # written every ten minutes
+    UniqueConstraint("subject", "key"),
+)
+# One row every 10 s in the order of writing. Retention counts these, so that no clock step makes a row old, and `at` is
+# unique here, so that an hour lived twice after a step back is kept twice.
+ROUND = Table(
+    "round",
+    HISTORY,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False, unique=True),
+)
+
+
+def stored(metric: Metric) -> bool:
+    """Whether history keeps this metric."""
+    return not metric.internal
+
+
+def raw_table(subject: Subject, metrics: tuple[Metric, ...]) -> Table:
+    """Return the table of one subject's 10 s rows."""
+    return Table(
+        f"raw_{subject.name}",
+        HISTORY,
+        Column("target", Integer, primary_key=True, autoincrement=False),
+        Column("at", BigInteger, primary_key=True, autoincrement=False),
+        *(Column(metric.id, Double) for metric in metrics),
+        sqlite_with_rowid=False,
+    )
+
+
+def raw_tables() -> dict[Subject, Table]:
+    """Return a table for every subject that has something to keep."""
+    columns: dict[Subject, list[Metric]] = {}
+    for metric in METRICS:
+        if stored(metric):
+            columns.setdefault(metric.subject, []).append(metric)
+    return {subject: raw_table(subject, tuple(metrics)) for subject, metrics in columns.items()}
+
+
+RAW: MappingProxyType[Subject, Table] = MappingProxyType(raw_tables())
