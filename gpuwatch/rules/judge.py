@@ -7,6 +7,7 @@ unknown, with one exception: in an `or`, a part about a number that this device 
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isnan
 from operator import eq, ge, gt, le, lt, ne
 
 from gpuwatch.model.metric import Metric
@@ -33,6 +34,10 @@ class Growth:
         while self.steps and self.steps[0][0] < now - window:
             self.steps.popleft()
 
+    def shift(self, seconds: float) -> None:
+        """Move all its times."""
+        self.steps = deque((at + seconds, growth) for at, growth in self.steps)
+
     def total(self) -> float:
         """Return the growth within the window."""
         return sum(growth for _, growth in self.steps)
@@ -54,7 +59,7 @@ def amount(operand: Operand, look: Look) -> float | None:
         return operand.value
     if isinstance(operand, Value):
         found = look.values.get(operand.metric)
-        return None if found is None or found != found else found  # NaN is no data
+        return None if found is None or isnan(found) else found
     if isinstance(operand, Age):
         stamp = look.values.get(operand.metric)
         return None if stamp is None else look.wall - stamp

@@ -8,7 +8,6 @@ import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Union
 
 from gpuwatch import catalogue
 from gpuwatch.config import BYTES, DURATION, SECONDS, SIZE, duration, size
@@ -63,7 +62,7 @@ class Absent:
     metric: Metric
 
 
-Operand = Union[Number, Parameter, Value, Increase, Age, Absent]
+Operand = Number | Parameter | Value | Increase | Age | Absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +85,10 @@ class Both:
 class Either:
     """At least one part holds."""
 
-    parts: tuple[Union[Comparison, Both], ...]
+    parts: tuple[Comparison | Both, ...]
 
 
-Condition = Union[Comparison, Both, Either]
+Condition = Comparison | Both | Either
 
 
 def parse(text: str, subject: Subject, parameters: Mapping[str, Number]) -> Condition:
@@ -161,14 +160,15 @@ def unit_of(operand: Operand, parameters: Mapping[str, Number]) -> str:
 
 def check_units(comparison: Comparison, parameters: Mapping[str, Number]) -> None:
     """Refuse a comparison of unlike things; raises ValueError."""
-    sides = [(side, unit_of(side, parameters), isinstance(side, (Number, Parameter))) for side in (comparison.left, comparison.right)]
-    (left, left_unit, left_fixed), (right, right_unit, right_fixed) = sides
+    left, right = comparison.left, comparison.right
+    left_unit, right_unit = unit_of(left, parameters), unit_of(right, parameters)
+    left_fixed, right_fixed = (isinstance(side, (Number, Parameter)) for side in (left, right))
     if left_fixed and right_fixed:
         raise ValueError(f"{written(left)} {comparison.op} {written(right)} compares two numbers; one side must be a metric")
     if left_fixed or right_fixed:
         fixed, fixed_unit, measured_unit = (left, left_unit, right_unit) if left_fixed else (right, right_unit, left_unit)
         if measured_unit == "seconds" and fixed_unit != "seconds":
-            raise ValueError(f'{written(fixed)} is compared with seconds: expected a duration with a unit, such as "30s" or "24h"')
+            raise ValueError(f'{written(fixed)} is compared with seconds: expected a duration with a unit, such as "24h"')
         if fixed_unit not in ("", measured_unit):
             raise ValueError(f"{written(fixed)} is in {fixed_unit}, and the other side is in {measured_unit or 'no unit'}")
     elif left_unit != right_unit:

@@ -78,7 +78,8 @@ def build(name: str, table: Mapping[str, Any], place: Place, over: Mapping[str, 
     known_keys(table, RULE_KEYS, place)
     subject = catalogue.SUBJECTS.get(text(table, "subject", place))
     if subject is None:
-        raise place.at("subject").error(f"{shown(table['subject'])} is not a subject{nearest(table['subject'], catalogue.SUBJECTS)}")
+        near = nearest(table["subject"], catalogue.SUBJECTS)
+        raise place.at("subject").error(f"{shown(table['subject'])} is not a subject{near}")
     steps = table.get("step")
     if not isinstance(steps, list) or not steps:
         raise place.at("step").error("is missing; a rule needs at least one [[step]]")
@@ -112,7 +113,8 @@ def draft(table: Mapping[str, Any], subject: Subject, place: Place) -> Draft:
         when = parse(text(table, "when", place), subject, parameters)
     except ValueError as error:
         raise place.at("when").error(str(error)) from None
-    used = {side.name for comparison in comparisons(when) for side in (comparison.left, comparison.right) if isinstance(side, Parameter)}
+    sides = [side for comparison in comparisons(when) for side in (comparison.left, comparison.right)]
+    used = {side.name for side in sides if isinstance(side, Parameter)}
     for key in parameters:
         if key not in used:
             raise place.at(key).error(f"is not a known key, and `when` does not name it{nearest(key, STEP_KEYS)}")
@@ -182,7 +184,8 @@ def finish(step: Draft, until: Metric | None) -> Step:
         latched=until is not None,
     )
     when, clears = bind(step.when, step.parameters), bind(step.when, {**step.parameters, **step.clear})
-    return Step(severity=step.severity, when=when, clears=clears, timing=timing)
+    parameters = {name: found.value for name, found in step.parameters.items()}
+    return Step(severity=step.severity, when=when, clears=clears, timing=timing, parameters=parameters)
 
 
 def finished(drafts: list[Draft], until: Metric | None) -> tuple[Step, ...]:

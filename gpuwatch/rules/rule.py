@@ -1,5 +1,6 @@
 """A rule as the engine sees it: everything checked and filled in."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -19,6 +20,7 @@ class Step:
     when: Condition
     clears: Condition
     timing: Timing
+    parameters: Mapping[str, float]  # the numbers in force, for the text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,11 @@ class Rule:
     def steps_for(self, target: Target) -> tuple[Step, ...]:
         """Return the steps with the numbers that are meant for this target; none where it is switched off."""
         return next((only.steps for only in self.only if only.matches(target)), self.steps)
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """The names that its texts ask for."""
+        return self.summary.fields | self.resolved.fields
 
     def mutes(self, other: "Rule") -> bool:
         """Say whether this rule inhibits the other: by name, by glob, or by subject (`gpu.*`); never itself."""

@@ -76,7 +76,8 @@ def where(target: Target) -> str:
 
 def lasted(seconds: float) -> str:
     """Write a length of time with its two largest units: 6 h 4 min."""
-    rest, parts = max(0.0, round(seconds)), []
+    rest = float(max(0, round(seconds)))
+    parts: list[str] = []
     for length, unit in UNITS:
         count, rest = divmod(rest, length)
         if count or parts:
