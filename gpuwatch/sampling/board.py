@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from gpuwatch.catalogue import own
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import Entry, View
+from gpuwatch.sampling import tally
 
 TRUST = {"nvml": 0, "dcgm": 1, "pci": 2, "derived": 9}  # merged by metric in this order, all others between pci and derived
 OTHERS = 5
@@ -103,7 +103,7 @@ class Board:
         """Return the board's own number: readings that found it full."""
         with self._lock:
             dropped = self._dropped
-        return [dropped_reading("board", dropped, wall)]
+        return [tally.dropped("board", dropped, wall)]
 
 
 def merge(all_kept: Iterable[Kept], mono: float) -> tuple[Entry, float]:
@@ -142,11 +142,3 @@ def identity(targets: Sequence[Target]) -> Target:
     for target in reversed(targets):
         info.update(target.info)
     return first if info == first.info else replace(first, info=info)
-
-
-def dropped_reading(queue: str, count: int, wall: float) -> Reading:
-    """Return the reading that says how much a bounded queue has dropped."""
-    target = Target(subject=own.QUEUE, key=queue, labels={"queue": queue})
-    return Reading(
-        source="own", tier=Tier.FAST, target=target, at=wall, took=0.0, values={own.QUEUE_DROPPED: float(count)}, absent={}
-    )

@@ -1,10 +1,14 @@
 """What happens to a collector, and what it may do about it: the words between the pure deciders and the crew."""
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from gpuwatch.model.reading import Tier
+
+SIGNALS = frozenset(int(one) for one in signal.Signals)
 
 
 class Reason(str, Enum):
@@ -88,7 +92,7 @@ class Ended:
     """A worker's process, with all that it started, is gone."""
 
     worker: int
-    status: int
+    status: int | None  # negative: the signal; None: it was never started
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +108,10 @@ Event = Asked | Answered | Heard | Erred | Wanted | Broke | Ended | Tick
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start a worker process with these sources."""
+    """Start a worker process, with these sources (None: all of the collector's)."""
 
     worker: int
-    sources: tuple[str, ...]
+    sources: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,31 @@ class Say:
 
 
 Action = Start | Question | Dismiss | Kill | Say
+
+
+class Plan(Protocol):
+    """Decides what a collector does; used by one thread, but for `report`, which any thread may call."""
+
+    def step(self, event: Event, now: float) -> list[Action]:
+        """Take in an event and return what is to be done."""
+        ...
+
+    def due(self) -> float:
+        """Return when a Tick is due at the latest."""
+        ...
+
+    def report(self, now: float) -> "Report":
+        """Return what the collector tells of itself."""
+        ...
+
+
+def words_of(status: int | None) -> str:
+    """Say how a process ended."""
+    if status is None:
+        return "not started"
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}" if -status in SIGNALS else f"killed by signal {-status}"
+    return f"exit status {status}"
 
 
 @dataclass(frozen=True, slots=True)

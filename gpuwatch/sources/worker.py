@@ -115,6 +115,7 @@ class Worker:
         self._missing: dict[str, str] = {}  # why a source is not there
         self._bugs: set[tuple[str, str]] = set()
         for name in self._names:
+            self._begin(0, name)
             self._build(name, 0)
 
     def ask(self, ask: wire.Ask) -> None:
@@ -124,8 +125,7 @@ class Worker:
             self._pipe.send(wire.Done(ask.number))
         for name in self._names:
             answer = PipeAnswer(ask.number, name, self._pipe, round_)
-            if len(self._names) > 1:
-                answer.working("")  # a source that hangs before its first item must not be taken for the one before it
+            self._begin(ask.number, name)
             source = self._find(name, ask)
             if source is None:
                 answer.done()
@@ -137,6 +137,11 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - root of a source's work: its bug must not cost the other sources
                 self._fail(name, ask.number, "raised", error)
                 answer.done()
+
+    def _begin(self, number: int, name: str) -> None:
+        """Say whose turn it is: one that hangs before its first item must not be taken for the source before it."""
+        if len(self._names) > 1:
+            self._pipe.send(wire.Working(number, name, ""))
 
     def _find(self, name: str, ask: wire.Ask) -> Source | None:
         """Return a source; one that could not be built is tried again with every slow round."""

@@ -1,0 +1,120 @@
+"""Worker processes as the collectors see them: the seam at which a test puts a process that survives SIGKILL."""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import gpuwatch
+
+SEND = 1.0  # seconds for a frame to fit into a pipe of 64 KiB that nobody else fills
+
+
+class Process(Protocol):
+    """One worker process. No method blocks for longer than a second."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id, and that of its process group."""
+        ...
+
+    @property
+    def output(self) -> BinaryIO:
+        """The frames that it writes; read by one thread of its own."""
+        ...
+
+    def send(self, data: bytes) -> bool:
+        """Write a frame to it; False when it does not take it."""
+        ...
+
+    def dismiss(self) -> None:
+        """Close its input, at which it ends by itself."""
+        ...
+
+    def kill(self) -> None:
+        """Send SIGKILL to it and everything that it started."""
+        ...
+
+    def poll(self) -> int | None:
+        """Return its exit status once it and everything that it started are gone, None before."""
+        ...
+
+
+Spawn = Callable[[str], Process]
+
+
+class Child:
+    """A real process, leader of a session of its own."""
+
+    def __init__(self, command: Sequence[str], cwd: Path) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=cwd, close_fds=True, start_new_session=True
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input = self._process.stdin.fileno()
+        os.set_blocking(self._input, False)
+        self.output: BinaryIO = self._process.stdout  # type: ignore[assignment]  # IO[bytes] of typeshed is a BufferedReader
+        self._status: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process id, and that of its process group."""
+        return self._process.pid
+
+    def send(self, data: bytes) -> bool:
+        """Write a frame to it; False when it does not take it within a second."""
+        end = time.monotonic() + SEND
+        rest = memoryview(data)
+        room = select.poll()  # select() itself cannot take a descriptor over 1023, and the daemon may have as many connections
+        room.register(self._input, select.POLLOUT)
+        try:
+            while rest and room.poll(max(0.0, end - time.monotonic()) * 1e3):
+                rest = rest[os.write(self._input, rest) :]
+        except OSError:
+            return False  # it is ending
+        return not rest
+
+    def dismiss(self) -> None:
+        """Close its input, at which it ends by itself."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+
+    def kill(self) -> None:
+        """Send SIGKILL to its process group: a smartctl that it started must not outlive it."""
+        if self._status is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        """Return its exit status once nothing of its process group is left, None before.
+
+        While the group has a member its number is not given to another process.
+        """
+        if self._status is None and self._process.poll() is not None:
+            with contextlib.suppress(ChildProcessError):  # where we are process 1 of a container, orphans are ours to reap
+                while os.waitpid(-self.pid, os.WNOHANG)[0]:
+                    pass
+            try:
+                os.killpg(self.pid, 0)
+            except ProcessLookupError:
+                self._status = self._process.returncode
+                self.dismiss()
+            except PermissionError:
+                pass  # a member runs as another user
+        return self._status
+
+
+def worker(name: str) -> Process:
+    """Start a worker process of this installation.
+
+    Its folder is ours: `-m` puts the working folder first on the module path, and that may be a stranger's. Raises OSError.
+    """
+    return Child([sys.executable, "-m", "gpuwatch.sources.worker", name], Path(gpuwatch.__file__).resolve().parents[1])

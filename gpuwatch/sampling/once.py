@@ -1,0 +1,92 @@
+"""One reading of everything, by a fresh worker: `gpuwatch read`."""
+
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuwatch.config import Config
+from gpuwatch.model.reading import Reading, Tier
+from gpuwatch.sampling import child
+from gpuwatch.sampling.crew import setup
+from gpuwatch.sources import wire
+
+Frames = queue.SimpleQueue[Reading | wire.Working | wire.Done | wire.Failed | wire.Restart | str]
+END = 2.0  # seconds for the worker to end
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """What came, and what is in the way of the rest ("" when everything came)."""
+
+    readings: list[Reading]
+    problem: str
+
+
+def once(names: Sequence[str], config: Config, seconds: float, spawn: child.Spawn = child.worker) -> Once:
+    """Ask a fresh worker for every tier of these sources, and take what comes within `seconds`."""
+    end = time.monotonic() + seconds
+    try:
+        process = spawn(f"gpuwatch-{names[0]}"[:15])
+    except OSError as error:
+        return Once([], f"the worker process could not be started: {error.strerror}")
+    frames: Frames = queue.SimpleQueue()
+    listener = threading.Thread(target=listen, args=(process, frames), name="once-pipe", daemon=True)
+    listener.start()
+    asks = [wire.Ask(number, tier) for number, tier in enumerate(Tier, 1)]
+    process.send(wire.pack(setup(config, tuple(names))))
+    for ask in asks:
+        process.send(wire.pack(ask))  # one that does not take it ends its pipe, which is seen below
+    found = gather(frames, {ask.number for ask in asks}, end)
+    finish(process, listener)
+    return found
+
+
+def listen(process: child.Process, frames: Frames) -> None:
+    """Hand on the frames of the worker, and in the end why there are no more."""
+    try:
+        for body in wire.frames(process.output):
+            frame = wire.from_worker(body)
+            frames.put(wire.reading(frame) if isinstance(frame, wire.Got) else frame)
+        frames.put("the worker process ended")
+    except (wire.WireError, OSError) as error:
+        frames.put(f"the worker process sent junk ({error})")
+    process.output.close()
+
+
+def gather(frames: Frames, waiting: set[int], end: float) -> Once:
+    """Take frames until every Ask is answered, the worker ends, or the time is up."""
+    readings: list[Reading] = []
+    failed: dict[str, str] = {}
+    at = ""
+    while waiting:
+        try:
+            frame = frames.get(timeout=max(0.0, end - time.monotonic()))
+        except queue.Empty:
+            return Once(readings, f"no answer in time{at and f', while reading {at}'}")
+        match frame:
+            case Reading():
+                readings.append(frame)
+            case wire.Working(_, source, item):
+                at = f"{source} {item}".strip()
+            case wire.Failed(_, source, words):
+                failed[source] = words
+            case wire.Done(number, _):
+                waiting.discard(number)
+            case wire.Restart(reason):
+                return Once(readings, f"the worker process has to be replaced ({reason}); try again")
+            case str():
+                return Once(readings, frame)
+    return Once(readings, "; ".join(f"{source} {words}" for source, words in failed.items()))
+
+
+def finish(process: child.Process, listener: threading.Thread) -> None:
+    """End the worker; one that cannot be killed is left to the kernel."""
+    process.dismiss()
+    end = time.monotonic() + END
+    while process.poll() is None and time.monotonic() < end:
+        listener.join(0.01)
+        if end - time.monotonic() < END / 2:
+            process.kill()
+    listener.join(END / 2)

@@ -1,0 +1,325 @@
+"""What to do about a worker that stays: a pure function of its state, an event and the time.
+
+A worker that does not answer in time is killed and replaced with a growing pause; one that will not die is abandoned to the
+kernel. After three abandoned ones nothing is started until one of them ends: a hung driver must not fill the process table.
+"""
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from gpuwatch.model.reading import Tier
+from gpuwatch.sampling.events import (
+    Action,
+    Answered,
+    Asked,
+    Broke,
+    Ended,
+    Erred,
+    Event,
+    Heard,
+    Kill,
+    Patience,
+    Question,
+    Reason,
+    Report,
+    Say,
+    Standing,
+    Start,
+    Tick,
+    Wanted,
+    words_of,
+)
+
+TOO_LONG = 60.0  # seconds of rounds that are longer than their period before that is said
+
+
+class Phase(Enum):
+    """Where the worker is."""
+
+    WAITING = "waiting"  # until `since` it is not started
+    UP = "up"
+    DYING = "dying"  # SIGKILL was sent
+    LEFT = "left"  # nothing is started: too many processes are stuck in the kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is wrong with the worker since when; said once, and once more when it is over."""
+
+    since: float
+    words: str
+    said: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """An Ask without an answer."""
+
+    number: int
+    asked: float
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A target whose last call has not returned, though the worker itself answers."""
+
+    since: float
+    said: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """All that is known of one persistent worker."""
+
+    name: str
+    phase: Phase = Phase.WAITING
+    since: float = -math.inf  # when this phase began; for WAITING: when it ends
+    worker: int = 0  # counts the processes
+    number: int = 0  # counts the asks
+    tiers: frozenset[Tier] = frozenset()  # asked for so far: a new worker is asked for all of them at once
+    open: Mapping[Tier, Open] = field(default_factory=dict)
+    answered: bool = False  # this worker has answered something
+    failures: int = 0  # in a row
+    reason: Reason | None = None  # why the next worker replaces one
+    restarts: Mapping[Reason, int] = field(default_factory=lambda: dict.fromkeys(Reason, 0))
+    abandoned: frozenset[int] = frozenset()
+    trouble: Trouble | None = None
+    hung: bool = False
+    took: float | None = None  # the last round
+    erring: Mapping[str, str] = field(default_factory=dict)  # sources that failed in the round under way
+    wrong: Mapping[str, str] = field(default_factory=dict)  # ... in the last round
+    overrun: tuple[float, float] | None = None  # rounds still open when the next was due: the first and the last such time
+    slow: bool = False  # that was said
+    busy: Mapping[str, Silence] = field(default_factory=dict)
+
+
+Step = tuple[State, list[Action]]
+
+
+def decide(state: State, event: Event, now: float, patience: Patience) -> Step:
+    """Return the next state and what is to be done."""
+    if isinstance(event, Asked):
+        return asked(state, event.tier, now)
+    if isinstance(event, Tick):
+        return passed(state, now, patience)
+    if isinstance(event, Ended):
+        return ended(state, event, now, patience)
+    if event.worker != state.worker or state.phase is not Phase.UP:
+        return state, []  # from a worker that is given up already
+    match event:
+        case Answered():
+            return answered(state, event, now, patience)
+        case Erred(_, source, words):
+            return replace(state, erring={**state.erring, source: words}), []
+        case Wanted(_, reason):
+            return put_down(state, now, Reason.DRIVER_CHANGE, f"asked to be replaced ({reason})")
+        case Broke(_, words):
+            return put_down(state, now, Reason.CRASH, words or "ended unasked")
+        case Heard():
+            return state, []
+
+
+def asked(state: State, tier: Tier, now: float) -> Step:
+    """Ask the worker, unless it still works on this tier: rounds do not pile up."""
+    state = replace(state, tiers=state.tiers | {tier})
+    if state.phase is not Phase.UP:
+        return state, []
+    said: list[Action] = []
+    if tier not in state.open:
+        if state.overrun and now - state.overrun[1] > TOO_LONG:
+            if state.slow:
+                said.append(Say(logging.INFO, "%s keeps up with its period again", (state.name,)))
+            state = replace(state, overrun=None, slow=False)
+        state, question = put(state, tier, now)
+        return state, [*said, question]
+    first = state.overrun[0] if state.overrun else now
+    state = replace(state, overrun=(first, now))
+    if state.answered and not state.slow and now - first >= TOO_LONG:
+        state = replace(state, slow=True)
+        words = "%s needs longer for a round (%.1f s) than its period; it is asked as often as it can answer"
+        said.append(Say(logging.WARNING, words, (state.name, state.took or 0.0)))
+    return state, said
+
+
+def put(state: State, tier: Tier, now: float) -> tuple[State, Question]:
+    """Put one question to the worker."""
+    number = state.number + 1
+    return replace(state, number=number, open={**state.open, tier: Open(number, now)}), Question(state.worker, number, tier)
+
+
+def answered(state: State, event: Answered, now: float, patience: Patience) -> Step:
+    """Close the round, and with it the trouble that there was."""
+    tier = next((tier for tier, one in state.open.items() if one.number == event.number), None)
+    if tier is None:
+        return state, []
+    took = now - state.open[tier].asked
+    still_open = {key: one for key, one in state.open.items() if key is not tier}
+    state = replace(state, open=still_open, answered=True, hung=False, took=took, wrong=state.erring, erring={})
+    said: list[Action] = []
+    is_steady = now - state.since >= patience.steady
+    if state.trouble and (state.failures <= 1 or is_steady):  # one that fails again and again is not well at its first answer
+        if state.trouble.said:
+            said.append(Say(logging.INFO, "%s answers again after %.0f s", (state.name, now - state.trouble.since)))
+        state = replace(state, trouble=None)
+    if is_steady:
+        state = replace(state, failures=0)
+    busy, lines = silences(state, event.busy, now, patience)
+    return replace(state, busy=busy), [*said, *lines]
+
+
+def silences(state: State, busy: tuple[str, ...], now: float, patience: Patience) -> tuple[dict[str, Silence], list[Action]]:
+    """Return which targets do not answer by now; each is said once when it passes the deadline, and once when it is over."""
+    said: list[Action] = []
+    new: dict[str, Silence] = {}
+    for key in busy:
+        silence = state.busy.get(key, Silence(now))
+        if not silence.said and now - silence.since >= patience.deadline:
+            silence = replace(silence, said=True)
+            said.append(Say(logging.WARNING, "%s: %s does not answer; the others go on", (state.name, key)))
+        new[key] = silence
+    for key, silence in state.busy.items():
+        if key not in new and silence.said:
+            words = "%s: %s answers again after %.0f s"
+            said.append(Say(logging.INFO, words, (state.name, key, now - silence.since)))
+    return new, said
+
+
+def put_down(state: State, now: float, reason: Reason, words: str) -> Step:
+    """Kill the worker; what follows is decided when it is gone, or known not to go."""
+    return replace(
+        state,
+        phase=Phase.DYING,
+        since=now,
+        open={},
+        erring={},
+        overrun=None,
+        reason=reason,
+        failures=state.failures + 1,
+        hung=state.hung or reason is Reason.HANG,
+        trouble=state.trouble or Trouble(now, words),
+    ), [Kill(state.worker)]
+
+
+def ended(state: State, event: Ended, now: float, patience: Patience) -> Step:
+    """Take note of a process that is gone."""
+    if event.worker in state.abandoned:
+        state = replace(state, abandoned=state.abandoned - {event.worker})
+        if state.phase is Phase.LEFT:
+            state = replace(state, phase=Phase.WAITING, since=now)
+        return state, [Say(logging.INFO, "%s: a process that could not be killed has ended", (state.name,))]
+    if event.worker != state.worker or state.phase not in {Phase.UP, Phase.DYING}:
+        return state, []
+    if state.phase is Phase.UP:
+        state, _ = put_down(state, now, Reason.CRASH, "ended unasked")
+    return follow(state, now, words_of(event.status), patience)
+
+
+def follow(state: State, now: float, how: str, patience: Patience) -> Step:
+    """Decide when the next worker starts, and say once what happened to the last one."""
+    pause = min(patience.limit, patience.first * 2.0 ** min(state.failures - 1, 30))
+    if state.reason is Reason.DRIVER_CHANGE and state.failures == 1:
+        pause = 0.0  # it asked for it, and asks for the first time
+    state = replace(state, phase=Phase.WAITING, since=now + pause)
+    if len(state.abandoned) >= patience.abandoned:
+        state = replace(state, phase=Phase.LEFT, since=now)
+    if state.trouble is None or state.trouble.said:
+        return state, []
+    level = logging.INFO if state.reason is Reason.DRIVER_CHANGE else logging.WARNING
+    line = Say(level, "%s %s (%s); its values are missing until a new process answers", (state.name, state.trouble.words, how))
+    return replace(state, trouble=replace(state.trouble, said=True)), [line]
+
+
+def passed(state: State, now: float, patience: Patience) -> Step:
+    """Do what is due."""
+    if now < due(state, patience):
+        return state, []
+    match state.phase:
+        case Phase.WAITING:
+            return started(state, now)
+        case Phase.UP:
+            waited = now - min(one.asked for one in state.open.values())
+            return put_down(state, now, Reason.HANG, f"has not answered for {waited:.0f} s")
+        case Phase.DYING:
+            state = replace(state, abandoned=state.abandoned | {state.worker})
+            count = len(state.abandoned)
+            words = "%s: a process cannot be killed (it is stuck in the kernel) and is abandoned, the %d. of at most %d"
+            line = Say(logging.ERROR, words, (state.name, count, patience.abandoned))
+            state, more = follow(state, now, "SIGKILL did not end it", patience)
+            return state, [*more, line]
+        case Phase.LEFT:
+            return state, []
+
+
+def started(state: State, now: float) -> Step:
+    """Start a worker and ask it for everything that is asked for, so that slow numbers need not wait for their next turn."""
+    restarts = dict(state.restarts)
+    if state.reason:
+        restarts[state.reason] += 1
+    state = replace(
+        state, phase=Phase.UP, since=now, worker=state.worker + 1, answered=False, reason=None, restarts=restarts, busy={}
+    )
+    actions: list[Action] = [Start(state.worker)]
+    for tier in Tier:
+        if tier in state.tiers:
+            state, question = put(state, tier, now)
+            actions.append(question)
+    return state, actions
+
+
+def due(state: State, patience: Patience) -> float:
+    """Return when something is due without an event."""
+    match state.phase:
+        case Phase.WAITING:
+            return state.since
+        case Phase.UP:
+            limit = patience.deadline if state.answered else max(patience.deadline, patience.start)
+            return min((one.asked for one in state.open.values()), default=math.inf) + limit
+        case Phase.DYING:
+            return state.since + patience.grace
+        case Phase.LEFT:
+            return math.inf
+
+
+class Persistent:
+    """The Plan of a worker that stays."""
+
+    def __init__(self, name: str, sources: tuple[str, ...], patience: Patience) -> None:
+        self._state = State(name=name)
+        self._sources = sources
+        self._patience = patience
+
+    def step(self, event: Event, now: float) -> list[Action]:
+        """Take in an event and return what is to be done."""
+        self._state, actions = decide(self._state, event, now, self._patience)
+        return actions
+
+    def due(self) -> float:
+        """Return when a Tick is due at the latest."""
+        return due(self._state, self._patience)
+
+    def report(self, now: float) -> Report:
+        """Return what the supervisor tells of itself."""
+        return report(self._state, self._sources, now)
+
+
+def report(state: State, sources: tuple[str, ...], now: float) -> Report:
+    """Return what is told of a worker; a round that is longer under way than the last one took is what its duration shows."""
+    is_well = state.phase is Phase.UP and state.answered
+    is_new = state.took is None and state.trouble is None
+    waited = max((now - one.asked for one in state.open.values()), default=0.0)
+    took = None if state.took is None and not state.open else max(state.took or 0.0, waited)
+    standings = {
+        source: Standing(None if is_new else is_well and source not in state.wrong, took, state.hung) for source in sources
+    }
+    if state.phase is Phase.LEFT:
+        problem = f"{len(state.abandoned)} processes are stuck in the kernel; nothing is started until one of them ends"
+    elif is_well:
+        problem = "; ".join(f"{source} {words}" for source, words in state.wrong.items())
+    elif state.trouble:
+        problem = state.trouble.words
+    else:
+        problem = "has not answered yet"
+    return Report(standings, state.restarts, problem)
