@@ -1,0 +1,157 @@
+"""What the routes answer."""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gpuwatch import __version__, catalogue
+from gpuwatch.catalogue import gpu
+from gpuwatch.export.api import routes
+from gpuwatch.export.message import Request, Response
+from gpuwatch.export.page import Page
+from gpuwatch.model.alert import AlertState, Incident, Severity
+from gpuwatch.model.reading import Absence, Fault, Reading, Tier
+from gpuwatch.model.view import Entry, View
+from tests.fakes import page_view
+
+INCIDENT = Incident(
+    id="01HF0000000000000000000000",
+    rule="gpu_overheating",
+    subject="gpu",
+    key=page_view.uuid(0),
+    labels={"rule": "gpu_overheating", "gpu": "0"},
+    info={"name": "显卡"},
+    severity=Severity.WARNING,
+    highest=Severity.CRITICAL,
+    state=AlertState.FIRING,
+    since=1.0,
+    fired_at=2.0,
+    changed_at=3.0,
+    ended_at=None,
+    value=91.0,
+    summary="GPU 0 at 91 C",
+    numbers={"threshold": 85.0},
+    words={},
+)
+
+
+class Known:
+    """What a daemon would answer."""
+
+    def __init__(self) -> None:
+        self.now = page_view.big_host()
+        self.page = Page(self.view)
+        self.host = "vision-07"
+        self.reasons: list[str] = []
+
+    def ready(self) -> list[str]:
+        """Return what is in the way."""
+        return self.reasons
+
+    def view(self) -> View:
+        """Return the view."""
+        return self.now
+
+    def alerts(self) -> Sequence[Incident]:
+        """Return one incident."""
+        return [INCIDENT]
+
+    def status(self) -> dict[str, Any]:
+        """Return a little."""
+        return {"version": __version__, "channels": ["oncall"]}
+
+
+@pytest.fixture
+def answers() -> Known:
+    """Return what a daemon would answer."""
+    return Known()
+
+
+def ask(answers: Known, path: str, **headers: str) -> Response:
+    [route] = [route for route in routes(answers) if route.path == path]
+    return route.handler(
+        Request(method="GET", path=path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    )
+
+
+def test_a_healthy_process_says_so(answers: Known) -> None:
+    assert ask(answers, "/-/healthy") == Response.text(200, "healthy")
+
+
+def test_readiness_names_each_reason_on_a_line(answers: Known) -> None:
+    assert ask(answers, "/-/ready").status == 200
+    answers.reasons = ["nvml: driver not loaded", "host: late"]
+    response = ask(answers, "/-/ready")
+    assert (response.status, response.body) == (503, b"nvml: driver not loaded\nhost: late\n")
+
+
+def test_the_scrape_comes_in_the_wished_format_and_coding(answers: Known) -> None:
+    plain = ask(answers, "/metrics")
+    assert (plain.type, dict(plain.headers).get("Content-Encoding")) == ("text/plain; version=0.0.4; charset=utf-8", None)
+    best = ask(answers, "/metrics", accept="application/openmetrics-text", accept_encoding="gzip")
+    assert best.type == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    assert dict(best.headers)["Content-Encoding"] == "gzip"
+    assert best.body[:2] == b"\x1f\x8b"
+
+
+def test_the_view_as_json_has_every_number_and_every_reason(answers: Known) -> None:
+    document = json.loads(ask(answers, "/api/v1/view").body)
+    assert (document["version"], document["now"]) == (__version__, page_view.NOW)
+    assert len(document["targets"]) == len(answers.now.entries)
+    for found, entry in zip(document["targets"], answers.now.entries.values(), strict=True):
+        assert (found["subject"], found["key"], found["labels"]) == (
+            entry.target.subject.name,
+            entry.target.key,
+            entry.target.labels,
+        )
+        exported = {metric.id: value for metric, value in entry.values.items() if not metric.internal}
+        assert found["values"] == exported
+        assert found["at"] == {"nvml": page_view.NOW - 0.5}
+
+
+def test_a_target_in_trouble_says_why_in_json(answers: Known) -> None:
+    target = page_view.target(gpu.GPU)
+    fault = Fault("lost", "GPU is lost", 15)
+    absent = {gpu.POWER: Absence.LOST, gpu.PCIE_RECEIVE_RAW: Absence.LOST}
+    readings = tuple(
+        Reading(source=source, tier=tier, target=target, at=at, took=0.0, values={}, absent=absent, fault=fault)
+        for source, tier, at in (("nvml", Tier.FAST, 5.0), ("nvml", Tier.SLOW, 2.0), ("pci", Tier.SLOW, 3.0))
+    )
+    answers.now = page_view.view([Entry(target, {gpu.UTILIZATION: math.nan}, absent, readings)])
+    [found] = json.loads(ask(answers, "/api/v1/view").body)["targets"]
+    assert found["fault"] == {"kind": "lost", "words": "GPU is lost", "code": 15}
+    assert (found["values"], found["absent"], found["at"]) == ({}, {gpu.POWER.id: "lost"}, {"nvml": 5.0, "pci": 3.0})
+
+
+def test_text_that_is_not_utf8_does_not_cost_the_answer(answers: Known) -> None:
+    target = page_view.target(catalogue.SUBJECTS["filesystem"])
+    odd = type(target)(subject=target.subject, key="/\udc80", labels={"mountpoint": "/\udc80"}, info={})
+    answers.now = page_view.view([page_view.entry(odd, {})])
+    [found] = json.loads(ask(answers, "/api/v1/view").body)["targets"]
+    assert found["key"] == "/\\udc80"
+
+
+def test_open_alerts_come_with_all_that_is_known_of_them(answers: Known) -> None:
+    document = json.loads(ask(answers, "/api/v1/alerts").body)
+    [found] = document["alerts"]
+    assert (found["id"], found["severity"], found["state"], found["ended_at"]) == (INCIDENT.id, "warning", "firing", None)
+    assert found["info"] == {"name": "显卡"}
+
+
+def test_the_status_is_what_the_daemon_says(answers: Known) -> None:
+    assert json.loads(ask(answers, "/api/v1/status").body) == answers.status()
+
+
+def test_the_landing_page_links_every_route_and_escapes_the_host_name(answers: Known) -> None:
+    answers.host = '<script>alert("1")</script>'
+    response = ask(answers, "/")
+    text = response.body.decode()
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert {route.path for route in routes(answers)} - {"/"} == {
+        line.split('"')[1] for line in text.splitlines() if "<li>" in line
+    }
+    assert not any(word in text for word in ("http:", "https:", "//", "src="))
