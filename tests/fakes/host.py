@@ -1,11 +1,13 @@
 """A small fake of /proc, /sys, /dev and / of a GPU server, built under a temporary folder, and an Answer that remembers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuwatch.config import Config, Host, Paths
 from gpuwatch.model.metric import Subject
 from gpuwatch.model.reading import Reading
+
+GPU_CONFIG = b"\xde\x10\x04\x22" + b"\0" * 60
 
 
 class Answers:
@@ -169,11 +171,9 @@ class HostTree:
         """Add the disk of a virtual machine."""
         return self.disk(name, "devices/pci0000:00/0000:00:04.0", "virtio1", **({"serial": "asked"} | files))
 
-    def gpu(
-        self, address: str, *, driver: str = "nvidia", config: bytes = b"\xde\x10\x04\x22" + b"\0" * 60, **files: str
-    ) -> Path:
-        """Add a GPU to the PCI bus."""
-        texts = {
+    def gpu(self, address: str, texts: Mapping[str, str] = {}, *, driver: str = "nvidia", config: bytes = GPU_CONFIG) -> Path:
+        """Add a GPU to the PCI bus; `texts` are files of its own."""
+        usual = {
             "vendor": "0x10de",
             "device": "0x2204",
             "class": "0x030000",
@@ -185,7 +185,7 @@ class HostTree:
             "aer_dev_nonfatal": "Undefined 0\nTOTAL_ERR_NONFATAL 0",
             "aer_dev_fatal": "Undefined 0\nTOTAL_ERR_FATAL 1",
         }
-        folder = self.files(self.sys / "bus/pci/devices" / address, **(texts | files))
+        folder = self.files(self.sys / "bus/pci/devices" / address, **(usual | dict(texts)))
         self.write(folder / "config", config)
         if driver:
             self.link(folder / "driver", self.sys / "bus/pci/drivers" / driver)

@@ -64,7 +64,7 @@ MEMORY_LINES: dict[bytes, Metric | None] = {
 
 
 def pressure(proc: str, resource: str) -> Values:
-    """Return the seconds in which tasks waited for a resource (PSI, kernel 4.20); CPU has no `full` before 5.13."""
+    """Return the seconds in which tasks waited for a resource (PSI, kernel 4.20 and later)."""
     values: Values = {}
     for line in sysfs.read(f"{proc}/pressure/{resource}").splitlines():
         kind, _, rest = line.partition(b" ")
@@ -78,7 +78,8 @@ def pressure(proc: str, resource: str) -> Values:
 
 PRESSURE: dict[tuple[str, bytes], Metric] = {
     **{(resource, b"some"): metric for resource, metric in host.PRESSURE_WAITING.items()},
-    **{(resource, b"full"): metric for resource, metric in host.PRESSURE_STALLED.items()},
+    # `full` of the CPU means nothing for a whole host: absent before 5.13, since then a 0 (Documentation/accounting/psi.rst)
+    **{(resource, b"full"): metric for resource, metric in host.PRESSURE_STALLED.items() if resource != "cpu"},
 }
 
 # What is read every fast beat: the metrics of a file, and its reader.
