@@ -90,7 +90,7 @@ def merge(judge: Facts, parsed: Facts) -> tuple[Facts, tuple[str, ...]]:
         if ours in (None, ""):
             if name not in JUDGED:
                 filled[name] = theirs
-        elif ours != theirs:
+        elif ours != theirs and not (name == "model" and str(ours).endswith(str(theirs))):  # SCSI: pySMART leaves the vendor out
             differ.append(name)
     attributes, rows = merge_attributes(judge.attributes, parsed.attributes)
     return replace(judge, attributes=attributes, **filled), (*differ, *rows)  # type: ignore[arg-type]  # names and types come from the fields themselves

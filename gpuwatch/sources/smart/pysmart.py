@@ -83,7 +83,7 @@ def facts(lines: Sequence[str], status: int, protocol: str = "") -> Facts:
         available=False if any(NO_SMART.search(line) for line in lines) else None,
         passed=health,
         temperature=temperature(device, attributes, health),
-        power_on_hours=whole(log and log.powerOnHours),
+        power_on_hours=hours(log, scsi, attributes),
         percent_used=float(used) if used is not None else wear.percent_used(family, attributes),
         spare=real(log and log.availableSpare),
         spare_threshold=real(log and log.availableSpareThreshold),
@@ -138,6 +138,13 @@ def temperature(device: Any, attributes: Sequence[Attribute], health: bool | Non
     else:
         found = device.temperature
     return None if not found and health is None else real(found)
+
+
+def hours(log: Any, scsi: Any, attributes: Sequence[Attribute]) -> int | None:
+    """Return the hours for which the drive was on; attribute 9 of ATA only where it is called hours and holds nothing else."""
+    if log is not None or scsi is not None:
+        return whole(log.powerOnHours if log is not None else scsi.Power_On_Hours)
+    return next((one.count for one in attributes if one.name == "Power_On_Hours" and one.raw.isdigit()), None)
 
 
 def number(text: str) -> int:

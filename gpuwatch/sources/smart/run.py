@@ -59,6 +59,7 @@ class Runner:
     def run(self, argv: Sequence[str], seconds: float) -> Run:
         """Run `argv` for at most `seconds` (and GRACE, where it has to be killed)."""
         ends = time.monotonic() + seconds
+        self._stuck = [old for old in self._stuck if old.poll() is None]  # reaps what has ended at last
         try:
             child = subprocess.Popen(
                 argv,
@@ -94,7 +95,7 @@ class Runner:
             self._kill(child.pid, signal.SIGKILL)
         if ended(child, GRACE):
             return True
-        self._stuck = [old for old in self._stuck if old.poll() is None] + [child]
+        self._stuck.append(child)
         return False
 
     def close(self) -> None:

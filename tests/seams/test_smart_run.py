@@ -1,0 +1,179 @@
+"""One run of smartctl, as a real process: it ends in time whatever it does, and nothing of it stays."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.sources.smart import run as running
+from gpuwatch.sources.smart.run import Ending, Run, Runner, find, left_over
+from tests.fakes.smartctl import FakeSmartctl, garbage, half, hang, replay
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeSmartctl:
+    """A smartctl."""
+    return FakeSmartctl(tmp_path / "smartctl")
+
+
+def until(true: Callable[[], object], seconds: float = 5.0) -> None:
+    """Wait until something is true."""
+    ends = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < ends, "it did not become true in time"
+        threading.Event().wait(0.01)
+
+
+def gone(pid: int) -> bool:
+    """Say whether a process has ended (a zombie has)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_output_and_exit_status_come_back(fake: FakeSmartctl) -> None:
+    fake.answers("sda", garbage(b"hello", status=68))
+    assert Run(Ending.EXITED, 68, b"hello") == Runner().run([str(fake.program), "-H", "/dev/sda"], 10)
+
+
+def test_it_runs_in_the_c_locale_without_input_in_a_group_of_its_own(fake: FakeSmartctl) -> None:
+    fake.answers("sda", garbage(b""))
+    Runner().run([str(fake.program), "-H", "/dev/sda"], 10)
+    (call,) = fake.calls()
+    assert (call.locale, call.stdin, call.leads) == ("C", "/dev/null", True)
+
+
+@pytest.mark.parametrize("output", [False, True], ids=["silent", "after a first byte"])
+def test_a_call_that_hangs_and_ignores_sigterm_is_killed_in_time(fake: FakeSmartctl, output: bool) -> None:
+    fake.answers("sda", hang(output=output))
+    started = time.monotonic()
+    assert Ending.TIMEOUT is Runner().run([str(fake.program), "/dev/sda"], 1.0).ending
+    assert 1.0 <= time.monotonic() - started < 1.0 + running.GRACE
+    assert gone(fake.calls()[0].pid)
+
+
+def test_its_children_are_killed_with_it(fake: FakeSmartctl) -> None:
+    fake.answers("sda", hang(child=True))
+    Runner().run([str(fake.program), "/dev/sda"], 1.0)
+    child = fake.child()
+    assert child is not None
+    until(lambda: gone(child))
+
+
+def test_a_process_that_closes_its_output_and_stays_is_killed() -> None:
+    started = time.monotonic()
+    run = Runner().run([sys.executable, "-c", "import os, time; os.close(1); time.sleep(60)"], 1.0)
+    assert Ending.TIMEOUT is run.ending
+    assert time.monotonic() - started < 1.0 + running.GRACE
+
+
+def test_too_much_output_is_cut_and_the_process_killed(fake: FakeSmartctl) -> None:
+    fake.answers("sda", garbage(b"x" * 1024, times=8 * 1024))
+    assert Ending.FLOOD is Runner().run([str(fake.program), "/dev/sda"], 10).ending
+    assert gone(fake.calls()[0].pid)
+
+
+def test_a_death_by_signal_is_told_with_what_was_printed(fake: FakeSmartctl, tmp_path: Path) -> None:
+    capture = tmp_path / "capture.json"
+    capture.write_text("0123456789")
+    fake.answers("sda", half(capture))
+    assert Run(Ending.SIGNALLED, signal.SIGKILL, b"01234") == Runner().run([str(fake.program), "/dev/sda"], 10)
+
+
+def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
+    script = tmp_path / "not_a_program"
+    script.write_text("\x00")
+    assert Runner().run([str(script)], 10).status == errno.EACCES
+    script.chmod(0o755)
+    for path, code in ((script, errno.ENOEXEC), (tmp_path / "none", errno.ENOENT)):
+        assert Run(Ending.REFUSED, code) == Runner().run([str(path)], 10)
+
+
+def test_a_process_that_survives_sigkill_is_left_alone_and_the_next_one_runs(fake: FakeSmartctl) -> None:
+    """As one in uninterruptible sleep does: here SIGKILL is not sent, which to us looks the same."""
+    fake.answers("sda", hang())
+    fake.answers("sdb", garbage(b"fine"))
+    asked: list[tuple[int, int]] = []
+    runner = Runner(kill=lambda pid, number: asked.append((pid, number)))
+    started = time.monotonic()
+    assert Run(Ending.STUCK) == runner.run([str(fake.program), "/dev/sda"], 0.5)
+    assert time.monotonic() - started < 1.5 + running.GRACE
+    (call,) = fake.calls()
+    assert [(call.pid, signal.SIGKILL)] == asked
+    assert Run(Ending.EXITED, 0, b"fine") == runner.run([str(fake.program), "/dev/sdb"], 10)
+    os.kill(call.pid, signal.SIGKILL)
+    until(lambda: gone(call.pid))
+    runner.run(["/bin/true"], 10)
+    assert not Path(f"/proc/{call.pid}").exists()  # reaped by the next run
+
+
+def test_close_ends_a_run_at_once(fake: FakeSmartctl) -> None:
+    fake.answers("sda", hang())
+    runner = Runner()
+    found: list[Run] = []
+    thread = threading.Thread(target=lambda: found.append(runner.run([str(fake.program), "/dev/sda"], 15)))
+    thread.start()
+    until(fake.calls)
+    runner.close()
+    thread.join(5)
+    assert [run.ending for run in found] == [Ending.TIMEOUT]
+
+
+def test_a_run_dies_with_the_process_that_made_it(fake: FakeSmartctl) -> None:
+    fake.answers("sda", hang())
+    program = f"from gpuwatch.sources.smart.run import Runner; Runner().run([{str(fake.program)!r}, '/dev/sda'], 30)"
+    with subprocess.Popen([sys.executable, "-c", program]) as worker:
+        until(fake.calls)
+        worker.kill()
+    until(lambda: gone(fake.calls()[0].pid))
+
+
+def test_a_hundred_runs_leave_no_descriptor_and_no_process(fake: FakeSmartctl) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    runner = Runner()
+    for _ in range(100):
+        runner.run(["/bin/true"], 10)
+    assert before == len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_name_is_looked_up_in_sbin_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert find("ldconfig") in ("/usr/sbin/ldconfig", "/sbin/ldconfig")
+    assert find("no-such-program-anywhere") is None
+
+
+def process(
+    proc: Path, pid: int, *, comm: str = "smartctl", state: str = "D", age: float = 100.0, node: str = "/dev/sda"
+) -> None:
+    """Make the folder of a process that started `age` seconds ago, 1000 s after boot."""
+    folder = proc / str(pid)
+    folder.mkdir(parents=True)
+    ticks = int((1000 - age) * os.sysconf("SC_CLK_TCK"))
+    (proc / "uptime").write_text("1000.00 3000.00\n")
+    (folder / "comm").write_text(f"{comm}\n")
+    (folder / "stat").write_text(f"{pid} (smart) ctl) {state} " + "0 " * 18 + f"{ticks} 0 0\n")
+    (folder / "cmdline").write_bytes(f"/usr/sbin/smartctl\0-H\0{node}\0".encode())
+
+
+def test_only_an_old_smartctl_in_uninterruptible_sleep_is_left_over(tmp_path: Path) -> None:
+    process(tmp_path, 1, node="/dev/sda")
+    process(tmp_path, 2, node="/dev/sdb", state="S")
+    process(tmp_path, 3, node="/dev/sdc", age=5)
+    process(tmp_path, 4, node="/dev/sdd", comm="dd")
+    (tmp_path / "5").mkdir()  # it ended while we looked
+    assert frozenset({"/dev/sda"}) == left_over(tmp_path, "/usr/sbin/smartctl", 30.0)
+    assert frozenset() == left_over(tmp_path / "none", "/usr/sbin/smartctl", 30.0)
+
+
+def test_a_real_run_is_not_taken_for_a_left_over_one(fake: FakeSmartctl) -> None:
+    fake.answers("sda", replay(fake.program, status=0))
+    Runner().run([str(fake.program), "/dev/sda"], 10)
+    assert frozenset() == left_over(Path("/proc"), str(fake.program), 0.0)

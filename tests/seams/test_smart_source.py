@@ -1,0 +1,322 @@
+"""The source with a real (fake) smartctl: a Reading for every disk, whatever becomes of its call."""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.catalogue import disk
+from gpuwatch.config import Config, Duration, Paths, Smart, Sources
+from gpuwatch.model.reading import Absence, Reading, Tier
+from gpuwatch.sources.smart import source
+from gpuwatch.sources.smart.numbers import READINGS
+from gpuwatch.sources.source import Source
+from tests.fakes.clock import FakeClock
+from tests.fakes.drives import Drive, Row, ata, nvme, sas
+from tests.fakes.smartctl import (
+    Answer,
+    FakeSmartctl,
+    denied,
+    failing,
+    fake_disk,
+    garbage,
+    gone,
+    half,
+    hang,
+    replay,
+    silent,
+    standby,
+)
+
+
+class Host:
+    """A host with disks and a smartctl, and what its source answered."""
+
+    def __init__(self, folder: Path, clock: FakeClock) -> None:
+        self.sys, self.dev, self.proc = folder / "sys", folder / "dev", folder / "proc"
+        (self.sys / "block").mkdir(parents=True)
+        self.dev.mkdir()
+        self.proc.mkdir()
+        self.smartctl = FakeSmartctl(folder / "smartctl")
+        self.clock = clock
+        self.happened: list[str] = []
+        self.readings: dict[str, Reading] = {}
+        self.busy: list[str] = []
+
+    def drive(self, name: str, drive: Drive) -> Answer:
+        """Return the answer that shows this drive."""
+        return self.smartctl.document(name, drive.tree, drive.text)
+
+    def source(self, program: str = "", *, deadline: float = 10.0, sleep: bool = True) -> Source:
+        """Build the source as a worker does."""
+        smart = Smart(smartctl=program or str(self.smartctl.program), deadline=Duration(deadline), standby=sleep)
+        paths = Paths(sys=str(self.sys), dev=str(self.dev), proc=str(self.proc))
+        return source(Config(sources=Sources(smart=smart), paths=paths), self.clock)
+
+    def round(self, program: str = "", *, skip: Sequence[str] = (), deadline: float = 10.0, sleep: bool = True) -> None:
+        """Ask a new source, as every round is a new worker."""
+        self.happened, self.readings, self.busy = [], {}, []
+        self.source(program, deadline=deadline, sleep=sleep).ask(Tier.SLOW, frozenset(skip), self)
+
+    def state(self, name: str) -> str:
+        """Return the verdict of a disk; exactly one state holds."""
+        (state,) = [state for state, metric in disk.VERDICT.items() if self.readings[name].values[metric]]
+        return state
+
+    def fault(self, name: str) -> str:
+        """Return the kind of fault of a disk, "" for none."""
+        fault = self.readings[name].fault
+        return fault.kind if fault else ""
+
+    def reading(self, reading: Reading) -> None:
+        """Take a reading."""
+        self.happened.append(f"reading {reading.target.labels['device']}")
+        self.readings[reading.target.labels["device"]] = reading
+
+    def working(self, item: str) -> None:
+        """Note what is about to be touched."""
+        self.happened.append(f"working {item}")
+
+    def restart(self, reason: str) -> None:
+        """SMART never asks for it."""
+        raise AssertionError(reason)
+
+    def done(self, busy: Sequence[str] = ()) -> None:
+        """Note the end of the round."""
+        self.happened.append("done")
+        self.busy = list(busy)
+
+
+@pytest.fixture
+def host(tmp_path: Path, clock: FakeClock) -> Host:
+    """A host without disks."""
+    return Host(tmp_path, clock)
+
+
+@pytest.fixture
+def three(host: Host) -> Host:
+    """A host with a spinning SATA disk, a SAS disk and an NVMe drive, all well."""
+    for name in ("sda", "sdb"):
+        fake_disk(host.sys, name, vendor="ATA" if name == "sda" else "INVENTED", rotational=True)
+    fake_disk(host.sys, "nvme0n1")
+    host.smartctl.answers("sda", host.drive("sda", ata([Row(5, "Reallocated_Sector_Ct", "0")])))
+    host.smartctl.answers("sdb", host.drive("sdb", sas(status=4)))
+    host.smartctl.answers("nvme0n1", host.drive("nvme0n1", nvme()))
+    return host
+
+
+def test_each_disk_is_announced_read_with_one_call_and_the_round_ends(three: Host) -> None:
+    three.round()
+    assert [
+        *("working nvme0n1", "reading nvme0n1", "working sda", "reading sda", "working sdb", "reading sdb"),
+        "done",
+    ] == three.happened
+    assert [three.state(name) for name in three.readings] == ["ok", "ok", "ok"]
+    assert len(three.smartctl.calls()) == 3
+    assert three.busy == []
+
+
+def test_smartctl_is_asked_for_health_and_attributes_alone_and_never_wakes_a_disk(three: Host) -> None:
+    """-a and -x read logs, which costs a disk more, and some NVMe drives count each poll as an error."""
+    three.round()
+    asked = {call.name: call.argv for call in three.smartctl.calls()}
+    dev = three.dev
+    assert ["-i", "-H", "-A", "--json=o", "-n", "standby", f"{dev}/sda"] == asked["sda"]
+    assert ["-i", "-H", "-A", "--json=o", "-n", "standby", f"{dev}/sdb"] == asked["sdb"]
+    assert ["-d", "nvme", "-i", "-H", "-A", "--json=o", f"{dev}/nvme0n1"] == asked["nvme0n1"]
+
+
+def test_a_reading_says_what_was_read_and_by_whom(three: Host) -> None:
+    three.round()
+    reading = three.readings["nvme0n1"]
+    assert ("smart", Tier.SLOW, three.clock.wall(), None) == (reading.source, reading.tier, reading.at, reading.fault)
+    assert three.clock.wall() == reading.values[disk.SMART_LAST_SUCCESS]
+    assert {"model": "Invented NV1", "serial": "NV0001", "firmware": "1.0", "parser": "json and pySMART"}.items() <= dict(
+        reading.target.info
+    ).items()
+    assert reading.target.info["protocol"] == "nvme"
+
+
+def test_only_the_slow_tier_has_something_here(three: Host) -> None:
+    three.happened = []
+    three.source().ask(Tier.FAST, frozenset(), three)
+    assert (three.happened, three.smartctl.calls()) == (["done"], [])
+
+
+def test_sticks_and_virtual_disks_are_not_asked(three: Host) -> None:
+    for name in ("vda", "loop0", "dm-0", "md0"):
+        fake_disk(three.sys, name)
+    fake_disk(three.sys, "sdc", removable=True)
+    three.round()
+    assert {"nvme0n1", "sda", "sdb"} == set(three.readings) == {call.name for call in three.smartctl.calls()}
+
+
+def test_a_host_without_disks_ends_its_round(host: Host) -> None:
+    host.round()
+    assert host.happened == ["done"]
+
+
+def test_a_controller_that_may_be_opened_is_asked_itself(three: Host) -> None:
+    (three.dev / "nvme0").write_text("")
+    three.round()
+    (call,) = three.smartctl.calls("nvme0n1")
+    assert f"{three.dev}/nvme0" == call.node
+
+
+BAD: dict[str, tuple[Answer, str, Absence]] = {
+    "denied": (denied(), "denied", Absence.DENIED),
+    "without CAP_SYS_RAWIO": (silent(), "denied", Absence.DENIED),
+    "gone": (gone(), "gone", Absence.LOST),
+    "no message": (failing("", 2), "no_answer", Absence.FAILED),
+    "not ready": (failing("Smartctl open device: {node} failed: Resource temporarily unavailable", 2), "failed", Absence.FAILED),
+    "USB bridge": (failing("{node}: Unknown USB bridge [0x0:0x0 (0x100)]", 1), "options", Absence.FAILED),
+    "log refused": (failing("Read NVMe SMART/Health Information failed: NVMe Status 0x4002", 4), "no_status", Absence.FAILED),
+    "garbage": (garbage(), "garbage", Absence.FAILED),
+    "nothing": (garbage(b""), "garbage", Absence.FAILED),
+    "brackets": (garbage(b'{"a":', times=50_000), "garbage", Absence.FAILED),
+    "a flood": (garbage(b"x" * 1000, times=4_000), "garbage", Absence.FAILED),
+    "an array": (garbage(b"[]"), "garbage", Absence.FAILED),
+    "empty object": (garbage(b"{}"), "no_status", Absence.FAILED),
+}
+
+
+@pytest.mark.parametrize("name", ["nvme0n1", "sda", "sdb"])
+@pytest.mark.parametrize("what", BAD)
+def test_what_fails_for_one_disk_is_unknown_and_costs_no_other(three: Host, what: str, name: str) -> None:
+    answer, kind, why = BAD[what]
+    good = json.loads((three.smartctl.program.parent / "devices" / f"{name}.json").read_text())
+    three.smartctl.answers(name, *good, answer, *good)
+    three.round()
+    before = three.readings[name]
+    three.round()
+    reading = three.readings[name]
+    assert ("unknown", kind) == (three.state(name), three.fault(name))
+    assert reading.fault is not None
+    assert reading.fault.words
+    assert set(disk.VERDICT.values()) == set(reading.values)  # nothing is left of the verdict before
+    assert dict.fromkeys(READINGS, why) == reading.absent
+    assert before.target == reading.target
+    assert [three.state(other) for other in three.readings if other != name] == ["ok", "ok"]
+    three.round()
+    assert ("ok", before.values) == (three.state(name), three.readings[name].values)
+
+
+def test_a_capture_cut_by_a_kill_is_unknown(three: Host) -> None:
+    three.smartctl.answers("sda", half(three.smartctl.program.parent / "sda.json"))
+    three.round()
+    assert (three.state("sda"), three.fault("sda")) == ("unknown", "garbage")
+
+
+@pytest.mark.parametrize("name", ["nvme0n1", "sda", "sdb"])
+def test_a_disk_that_hangs_costs_its_own_time_and_no_other_disk(three: Host, name: str) -> None:
+    three.smartctl.answers(name, hang(child=True))
+    started = time.monotonic()
+    three.round(deadline=1.0)
+    assert time.monotonic() - started < 6.0
+    assert (three.state(name), three.fault(name)) == ("unknown", "timeout")
+    assert Absence.LATE is three.readings[name].absent[disk.TEMPERATURE]
+    assert [three.state(other) for other in three.readings if other != name] == ["ok", "ok"]
+    assert [three.readings[name].target.key] == three.busy
+
+
+def test_a_disk_that_is_skipped_is_not_touched_and_says_so(three: Host) -> None:
+    three.round(skip=["sda"])
+    assert (three.state("sda"), three.fault("sda")) == ("unknown", "timeout")
+    assert three.smartctl.calls("sda") == []
+    assert "working sda" not in three.happened
+    assert [three.readings["sda"].target.key] == three.busy
+    assert [three.state(name) for name in ("nvme0n1", "sdb")] == ["ok", "ok"]
+
+
+def test_a_disk_at_which_an_old_smartctl_still_hangs_gets_no_second_one(three: Host) -> None:
+    folder = three.proc / "77"
+    folder.mkdir()
+    (three.proc / "uptime").write_text("1000.00 1.00\n")
+    (folder / "comm").write_text("smartctl\n")
+    (folder / "stat").write_text("77 (smartctl) D " + "0 " * 18 + f"{100 * os.sysconf('SC_CLK_TCK')} 0\n")
+    (folder / "cmdline").write_bytes(f"smartctl\0-H\0{three.dev}/sdb\0".encode())
+    three.round()
+    assert (three.state("sdb"), three.fault("sdb"), three.state("sda")) == ("unknown", "timeout", "ok")
+    assert three.smartctl.calls("sdb") == []
+
+
+def test_a_sleeping_disk_is_standby_and_stays_asleep(three: Host) -> None:
+    awake = json.loads((three.smartctl.program.parent / "devices/sda.json").read_text())[0]
+    three.smartctl.answers("sda", standby(awake))
+    three.round()
+    assert (three.state("sda"), three.fault("sda")) == ("standby", "")
+    assert dict.fromkeys(READINGS, Absence.EMPTY) == three.readings["sda"].absent
+    three.round(sleep=False)
+    assert three.state("sda") == "ok"
+
+
+def test_without_smartctl_every_disk_is_unknown_and_the_package_is_named(three: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuwatch.sources.smart.run.SBIN", "/nonexistent")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    three.round("smartctl")
+    assert {"no_smartctl"} == {three.fault(name) for name in three.readings}
+    assert {"unknown"} == {three.state(name) for name in three.readings}
+    fault = three.readings["sda"].fault
+    assert fault is not None
+    assert "smartmontools" in fault.words
+
+
+def test_a_smartctl_that_is_not_there_or_no_program_is_named(three: Host, tmp_path: Path) -> None:
+    bad = tmp_path / "broken"
+    bad.write_text("\x00")
+    bad.chmod(0o755)
+    for program in (tmp_path / "none", bad):
+        three.round(str(program))
+        fault = three.readings["sda"].fault
+        assert fault is not None
+        assert (fault.kind, str(program) in fault.words) == ("no_smartctl", True)
+
+
+@pytest.mark.parametrize("drive", [nvme(), ata([Row(197, "Current_Pending_Sector", "1")]), sas()], ids=["nvme", "ata", "sas"])
+def test_a_smartctl_before_7_0_is_judged_by_its_text(host: Host, drive: Drive, tmp_path: Path) -> None:
+    fake_disk(host.sys, "sda")
+    text = tmp_path / "old.txt"
+    text.write_text(drive.text)
+    host.smartctl.answers("sda", replay(text))
+    host.round()
+    assert ("warn" if drive.tree["device"]["protocol"] == "ATA" else "ok", "") == (host.state("sda"), host.fault("sda"))
+    assert host.readings["sda"].target.info["parser"] == "text"
+    assert ["--json=o" in call.argv for call in host.smartctl.calls()] == [True, False]
+
+
+def test_a_text_that_pysmart_cannot_parse_costs_its_numbers_and_not_the_verdict(three: Host) -> None:
+    """Counters above smartctl's unit limit have no "[1.23 PB]" behind them, and pySMART raises IndexError."""
+    drive = nvme(data_units_read=2**100)
+    text = drive.text.replace(" [1.02 TB]", "")
+    three.smartctl.answers("nvme0n1", three.smartctl.document("nvme0n1", drive.tree, text))
+    three.round()
+    assert (three.state("nvme0n1"), three.readings["nvme0n1"].target.info["parser"]) == ("ok", "json")
+    assert float(2**100) * 512_000 == three.readings["nvme0n1"].values[disk.LIFETIME_BYTES["read"]]
+
+
+def test_invalid_utf_8_in_a_name_is_shown_harmlessly(three: Host, tmp_path: Path) -> None:
+    capture = tmp_path / "odd.json"
+    capture.write_bytes(
+        json.dumps(nvme().tree).encode().replace(b"Invented NV1", b"Inv\xff\x1b\xe2\x80\xaented").replace(b"\x1b", b"\\u001b")
+    )
+    three.smartctl.answers("nvme0n1", replay(capture))
+    three.round()
+    assert three.state("nvme0n1") == "ok"
+    assert three.readings["nvme0n1"].target.info["model"] == "Inv\ufffd\\x1b\\u202ented"
+
+
+def test_a_failing_drive_says_why(three: Host) -> None:
+    three.smartctl.answers("nvme0n1", three.drive("bad", nvme(passed=False, status=8, critical_warning=8)))
+    three.round()
+    reading = three.readings["nvme0n1"]
+    assert (three.state("nvme0n1"), reading.target.info["reason"], reading.fault) == ("fail", "media read-only", None)
+    assert reading.values[disk.SMART_HEALTHY] == 0.0
+
+
+def test_close_ends_what_runs_and_may_be_called_at_any_time(three: Host) -> None:
+    built = three.source()
+    built.close()
+    built.close()
