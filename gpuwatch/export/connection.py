@@ -7,6 +7,7 @@ cannot prolong it. h11 is the protocol; nothing here knows what is asked.
 import asyncio
 import time
 from email.utils import formatdate
+from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -194,7 +195,12 @@ class Connection:
         ]
         if last or self._site.closing:
             headers.append(("Connection", "close"))
-        start = self._protocol.send(h11.Response(status_code=response.status, headers=headers)) or b""
+        start = (
+            self._protocol.send(
+                h11.Response(status_code=response.status, headers=headers, reason=HTTPStatus(response.status).phrase)
+            )
+            or b""
+        )
         rest = b"" if head_only else response.body
         self._writer.write(start + rest[:WRITE_BYTES])
         await self._writer.drain()

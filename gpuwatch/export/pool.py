@@ -1,6 +1,7 @@
 """A few daemon threads for what would hold up the HTTP loop. Not concurrent.futures: its threads are joined at exit."""
 
 import asyncio
+import contextlib
 import logging
 import queue
 import threading
@@ -31,7 +32,7 @@ class Pool:
     """Runs work off the loop. A full queue refuses; what hangs costs one thread, and never the stop of the daemon."""
 
     def __init__(self, threads: int = THREADS, waiting: int = WAITING) -> None:
-        self._jobs: queue.Queue[Job] = queue.Queue(waiting)
+        self._jobs: queue.Queue[Job | None] = queue.Queue(waiting)
         self._stopping = threading.Event()
         self._threads = [threading.Thread(target=self._run, name=f"http-slow-{index}", daemon=True) for index in range(threads)]
 
@@ -52,16 +53,19 @@ class Pool:
     def stop(self, seconds: float) -> None:
         """Let the threads end; one that hangs is left behind."""
         self._stopping.set()
+        for _ in self._threads:
+            with contextlib.suppress(queue.Full):  # then there is work to wake up for
+                self._jobs.put_nowait(None)
         for thread in self._threads:
             thread.join(seconds / len(self._threads))
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                job = self._jobs.get(timeout=0.25)
+                job = self._jobs.get(timeout=1.0)
             except queue.Empty:
                 continue
-            if job.future.cancelled():
+            if job is None or job.future.cancelled():
                 continue
             try:
                 result, error = job.work(), None

@@ -1,0 +1,119 @@
+"""A served daemon for tests, and a bare socket to talk to it with."""
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.export import sockets
+from gpuwatch.export.api import routes
+from gpuwatch.export.message import Route
+from gpuwatch.export.page import Page
+from gpuwatch.export.server import Server
+from gpuwatch.export.webconfig import WebConfig
+from gpuwatch.model.alert import Incident
+from gpuwatch.model.view import View
+from tests.fakes import page_view
+
+SECONDS = 10.0
+
+
+class Answers:
+    """What a daemon with eight GPUs would answer; `beat` brings the next numbers."""
+
+    def __init__(self) -> None:
+        self.beats, self.rendered = 0, 0
+        self.page = Page(self.view)
+        self.host = "vision-07"
+
+    def beat(self) -> None:
+        """Let a beat pass."""
+        self.beats += 1
+        self.page.turn()
+
+    def ready(self) -> list[str]:
+        """Return nothing: it is ready."""
+        return []
+
+    def view(self) -> View:
+        """Return the view of this beat."""
+        self.rendered += 1
+        return page_view.big_host(self.beats)
+
+    def alerts(self) -> Sequence[Incident]:
+        """Return none."""
+        return ()
+
+    def status(self) -> dict[str, Any]:
+        """Return a little."""
+        return {"beats": self.beats}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A running server, over TCP and a Unix socket."""
+
+    server: Server
+    port: int
+    path: Path
+
+    @property
+    def address(self) -> str:
+        """Return host:port."""
+        return f"127.0.0.1:{self.port}"
+
+    def connect(self) -> socket.socket:
+        """Return a bare connection."""
+        return socket.create_connection(("127.0.0.1", self.port), SECONDS)
+
+
+@contextmanager
+def serving(
+    folder: Path, extra: Sequence[Route] = (), answers: Answers | None = None, web: WebConfig | None = None
+) -> Iterator[Served]:
+    """Serve the daemon's routes and some more until the end of the block."""
+    path = folder / "gpuwatch.sock"
+    tcp, unix = sockets.listen_tcp("127.0.0.1:0"), sockets.listen_unix(path)
+    server = Server([tcp, unix], (*routes(answers or Answers()), *extra), web)
+    server.start()
+    try:
+        yield Served(server, tcp.getsockname()[1], path)
+    finally:
+        server.stop(2.0)
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Return all that comes until the other end closes; a reset ends it too."""
+    parts = []
+    while True:
+        try:
+            part = connection.recv(65536)
+        except (ConnectionResetError, ssl.SSLEOFError):
+            break
+        if not part:
+            break
+        parts.append(part)
+    return b"".join(parts)
+
+
+def talk(served: Served, *parts: bytes) -> bytes:
+    """Send bytes, say that there will be no more, and return all that comes back."""
+    with served.connect() as connection:
+        for part in parts:
+            connection.sendall(part)
+        connection.shutdown(socket.SHUT_WR)
+        return read_all(connection)
+
+
+def until(holds: Callable[[], bool], seconds: float = SECONDS) -> bool:
+    """Wait for a condition; False when the time is up."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
