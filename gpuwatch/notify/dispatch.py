@@ -94,6 +94,8 @@ def decide(
             looks.append(due)
         if group.since is not None or (group.last is not None and mono - group.last < INTERVAL):
             timers[key] = group
+    if messages:
+        looks.append(mono)  # the repeats of what was just told are due from its marks, which the caller makes
     return Plan(tuple(messages), tuple(settled), timers, min(looks, default=None))
 
 

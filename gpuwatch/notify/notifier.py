@@ -204,7 +204,7 @@ class Notifier:
             self._round()
         except Exception as error:
             if not self._failed:
-                log.error("messages cannot be decided: a fault of gpuwatch itself", exc_info=error)
+                log.exception("messages cannot be decided: a fault of gpuwatch itself")
             self._failed = f"messages cannot be decided: a fault of gpuwatch itself ({type(error).__name__})"
             self._look = self._clock.mono() + 1.0
         else:

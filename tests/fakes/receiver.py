@@ -9,6 +9,7 @@ It speaks HTTP by hand, since half of what it must do is no good HTTP. Threads e
 """
 
 import json
+import select
 import socket
 import ssl
 import struct
@@ -17,7 +18,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, final
 
 CHUNK = 64 << 10
 
@@ -61,6 +62,7 @@ class Got:
         return found
 
 
+@final
 class Receiver:
     """The receiver. Its port stays the same over `down` and `up`."""
 
@@ -136,16 +138,14 @@ class Receiver:
                 connection, _ = listener.accept()
             except OSError:  # `down`
                 return
-            connection.settimeout(0.1)  # so that `close` is seen
+            connection.settimeout(5.0)
             self._start(self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:
         with connection:
             try:
                 if self._tls is not None:
-                    connection.settimeout(5.0)
                     connection = self._tls.wrap_socket(connection, server_side=True)
-                    connection.settimeout(0.1)
                 with connection:
                     got = self._read(connection)
                     if got is not None:
@@ -162,10 +162,9 @@ class Receiver:
 
     def _receive(self, connection: socket.socket) -> bytes:
         while not self._closing.is_set():
-            try:
+            pending = isinstance(connection, ssl.SSLSocket) and connection.pending()
+            if pending or select.select([connection], [], [], 0.1)[0]:
                 return connection.recv(CHUNK)
-            except TimeoutError:
-                continue
         return b""
 
     def _read(self, connection: socket.socket) -> Got | None:
@@ -211,7 +210,6 @@ class Receiver:
         self._send(connection, answer.body, answer.pause if answer.how == "drip" else 0.0)
 
     def _send(self, connection: socket.socket, data: bytes, pause: float) -> None:
-        connection.settimeout(5.0)
         if not pause:
             connection.sendall(data)
             return

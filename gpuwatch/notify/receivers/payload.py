@@ -3,60 +3,81 @@
 import math
 from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import TypeVar
+from enum import Enum
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
 from gpuwatch import catalogue
-from gpuwatch.model.alert import AlertState, Incident
-from gpuwatch.model.delivery import Delivery
+from gpuwatch.model.alert import AlertState, Incident, Severity
+from gpuwatch.model.delivery import Delivery, DeliveryKind
 from gpuwatch.notify.fingerprint import fingerprint
 from gpuwatch.notify.receivers.receiver import Attempt
 
 LIMIT = 256 << 10  # bytes of a whole body
-AROUND = 32 << 10  # bytes kept for what is around the alerts
+AROUND = 48 << 10  # bytes kept for what is around the alerts
 TABLE = 16 << 10  # bytes of one table of an alert, so that one alert always fits; the machine's own are far below
 TEXT = 2000  # characters of one text
 T = TypeVar("T", str, float)
-STATUS = {AlertState.INACTIVE: "resolved", AlertState.STALE: "stale"}
+
+
+class Status(str, Enum):
+    """How an alert stands, in Alertmanager's words, and stale: it fired, and now there is no data."""
+
+    FIRING = "firing"
+    STALE = "stale"
+    RESOLVED = "resolved"
+
+
+STATUS = {AlertState.INACTIVE: Status.RESOLVED, AlertState.STALE: Status.STALE}  # all else fires
+
+
+def said(text: str) -> msgspec.Meta:
+    """Describe a field in the schema."""
+    return msgspec.Meta(description=text)
+
+
+Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]  # RFC 3339, UTC
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
     """One incident as it was when the message was decided."""
 
-    fingerprint: str
-    incident_id: str
-    status: str
-    severity: str
+    fingerprint: Annotated[str, said("FNV-1a of the labels, as Alertmanager computes it: the same for every firing.")]
+    incident_id: Annotated[str, said("ULID of this incident, from its firing to its end.")]
+    status: Status
+    severity: Severity
     rule: str
-    labels: dict[str, str]
-    annotations: dict[str, str]
-    info: dict[str, str]
-    value: float | None
-    unit: str | None
-    starts_at: str
-    ends_at: str | None
-    last_seen_at: str
-    attempt: int
-    evidence: dict[str, float]
+    labels: Annotated[dict[str, str], said("The alert's identity.")]
+    annotations: Annotated[dict[str, str], said("`summary`, and further words such as a cause or the next step.")]
+    info: Annotated[dict[str, str], said("What the thing is: model, serial, PCI address, slot label; only what is known.")]
+    value: Annotated[float | None, said("The number that the rule looked at; null where there is none.")]
+    unit: Annotated[str | None, said("Its unit.")]
+    starts_at: Annotated[Time, said("When the condition began to hold.")]
+    ends_at: Annotated[Time | None, said("When it ended; null while it has not.")]
+    last_seen_at: Annotated[Time, said("When the condition was last known to hold.")]
+    attempt: Annotated[int, said("1 for the first try to send this message.")]
+    evidence: Annotated[dict[str, float], said("The numbers that made it fire.")]
     links: dict[str, str]
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
-    """One message."""
+    """A message of gpuwatch's generic webhook, version 1. Fields may be added; unknown ones are to be ignored."""
 
-    version: str
-    id: str
-    kind: str
-    status: str
-    receiver: str
+    version: Literal["1"]
+    id: Annotated[str, said("ULID of this message, the same on every attempt: drop what you have seen.")]
+    kind: Annotated[DeliveryKind, said("Why it is sent; update means a higher severity.")]
+    status: Annotated[Status, said("firing if any alert fires, else stale if any is stale, else resolved.")]
+    receiver: Annotated[str, said("What the configuration calls you.")]
     host: str
-    summary: str
-    created_at: str
-    sent_at: str
-    late_seconds: int | None
-    stored: bool
-    truncated_alerts: int
+    summary: Annotated[str, said("The whole in one line.")]
+    created_at: Annotated[Time, said("When the message was decided.")]
+    sent_at: Annotated[Time, said("When this attempt was made.")]
+    late_seconds: Annotated[int | None, said("How long the message was held up by failing delivery; null if it was not.")]
+    stored: Annotated[
+        bool, said("False: the sender's disk has not taken it yet; if it dies now it may tell this anew, with another id.")
+    ]
+    truncated_alerts: Annotated[int, said("Alerts left out to bound the size.")]
     alerts: list[Alert]
 
 
@@ -74,7 +95,7 @@ def body(delivery: Delivery, attempt: Attempt) -> Notification:
     return Notification(
         version="1",
         id=delivery.id,
-        kind=delivery.kind.value,
+        kind=delivery.kind,
         status=overall(delivery.incidents),
         receiver=text(delivery.channel),
         host=text(attempt.host),
@@ -93,8 +114,8 @@ def one(incident: Incident, delivery: Delivery, attempt: Attempt) -> Alert:
     return Alert(
         fingerprint=fingerprint(incident.labels),
         incident_id=incident.id,
-        status=STATUS.get(incident.state, "firing"),
-        severity=incident.severity.value,
+        status=STATUS.get(incident.state, Status.FIRING),
+        severity=incident.severity,
         rule=incident.rule,
         labels=texts(incident.labels),
         annotations=texts({"summary": incident.summary} | {**incident.words, "summary": incident.summary}),
@@ -110,10 +131,10 @@ def one(incident: Incident, delivery: Delivery, attempt: Attempt) -> Alert:
     )
 
 
-def overall(incidents: tuple[Incident, ...]) -> str:
-    """Return the status of the whole: firing if any fires, else stale if any is stale, else resolved."""
-    found = {STATUS.get(incident.state, "firing") for incident in incidents}
-    return next(status for status in ("firing", "stale", "resolved") if status in found or status == "resolved")
+def overall(incidents: tuple[Incident, ...]) -> Status:
+    """Return the status of the whole: the first of firing, stale, resolved that any incident has."""
+    found = {STATUS.get(incident.state, Status.FIRING) for incident in incidents}
+    return next(status for status in Status if status in found)
 
 
 def summary(delivery: Delivery, missing: int) -> str:
@@ -163,8 +184,8 @@ def bounded(table: dict[str, T]) -> dict[str, T]:
 
 def text(value: str) -> str:
     """Return text that JSON can carry, cut to a bound; names from /proc may hold half characters (surrogateescape)."""
-    whole = value.encode("utf-8", "replace").decode()
-    return whole if len(whole) <= TEXT else whole[: TEXT - 1] + "…"
+    short = value if len(value) <= TEXT else value[: TEXT - 1] + "…"
+    return short.encode("utf-8", "replace").decode()
 
 
 def stamp(seconds: float) -> str:
