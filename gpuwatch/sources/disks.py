@@ -8,10 +8,12 @@ request to the device, which hangs when the hypervisor does.
 import os
 import re
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuwatch.catalogue.disk import DISK
+from gpuwatch.model.reading import Absence
 from gpuwatch.model.target import Target
 from gpuwatch.sources import sysfs
 
@@ -51,10 +53,15 @@ class Disk:
 def disks(sys: Path) -> list[Disk]:
     """Return the whole disks under `sys`/block in the order of their names; none where sysfs is not there.
 
+    One whose identity cannot be read this time (too many open files) is left out rather than given another key.
+
     A key is unique: a WWN that two disks share (two paths to one LUN, a maker that gave all drives the same EUI) counts
     for neither of them.
     """
-    found = [one for name in sysfs.entries(sys / "block") if (one := look(sys / "block" / name))]
+    found: list[tuple[Disk, str]] = []
+    for name in sysfs.entries(sys / "block"):
+        with suppress(OSError):
+            found += filter(None, [look(sys / "block" / name)])
     wwids, models = Counter(wwid for _, wwid in found), Counter(named(disk) for disk, _ in found)
     return [keyed(disk, wwid if wwids[wwid] == 1 else "", models[named(disk)] == 1) for disk, wwid in found]
 
@@ -70,29 +77,29 @@ def named(disk: Disk) -> str:
 
 
 def look(block: Path) -> tuple[Disk, str] | None:
-    """Return one disk without its key, and its WWN ("" where it has none); None for what is no disk of this host."""
+    """Return one disk without its key, and its WWN ("" where it has none); None for what is no disk. Raises OSError."""
     name, device = block.name, block / "device"
-    removable, size = sysfs.fact(block / "removable") == "1", whole(sysfs.fact(block / "size")) * SECTOR
-    if NOT_A_DISK.match(name) or sysfs.fact(block / "hidden") == "1":  # hidden: one path of an NVMe multipath disk
+    removable, size = sysfs.trait(block / "removable") == "1", whole(sysfs.trait(block / "size")) * SECTOR
+    if NOT_A_DISK.match(name) or sysfs.trait(block / "hidden") == "1":  # hidden: one path of an NVMe multipath disk
         return None
     if removable and not size:  # a card reader without a card; a dead disk also has size 0, but is not removable
         return None
-    protocol, vendor = spoken(block), sysfs.fact(device / "vendor")
-    model = sysfs.fact(device / "model") or sysfs.fact(device / "name") * (protocol == "mmc")
+    protocol, vendor = spoken(block), sysfs.trait(device / "vendor")
+    model = sysfs.trait(device / "model") or sysfs.trait(device / "name") * (protocol == "mmc")
     if protocol == "scsi" and vendor and model:
         model = f"{vendor} {model}"
-    wwid = "" if protocol == "virtio" else sysfs.fact(block / "wwid") or sysfs.fact(device / "wwid")
+    wwid = "" if protocol == "virtio" else sysfs.trait(block / "wwid") or sysfs.trait(device / "wwid")
     if protocol == "mmc":
-        wwid = sysfs.fact(device / "cid")
+        wwid = sysfs.trait(device / "cid")
     disk = Disk(
         name=name,
         key=name,
         model="" if protocol == "virtio" else model,
-        serial="" if protocol == "virtio" else sysfs.fact(device / "serial") or page80(device),
+        serial="" if protocol == "virtio" else sysfs.trait(device / "serial") or page80(device),
         firmware=sysfs.fact(device / "firmware_rev"),
         protocol=protocol,
         controller=controller(device) if protocol == "nvme" else "",
-        rotational=sysfs.fact(block / "queue/rotational") == "1" and protocol not in {"virtio", "xen"},
+        rotational=sysfs.trait(block / "queue/rotational") == "1" and protocol not in {"virtio", "xen"},
         removable=removable or protocol == "usb",
         size=size,
     )
@@ -113,7 +120,7 @@ def spoken(block: Path) -> str:
         return ""
     if any(re.fullmatch(r"usb\d+", part) for part in os.path.realpath(block).split("/")):
         return "usb"
-    return "ata" if sysfs.fact(block / "device/vendor") == "ATA" else "scsi"  # libata and SAS controllers alike say "ATA"
+    return "ata" if sysfs.trait(block / "device/vendor") == "ATA" else "scsi"  # libata and SAS controllers alike say "ATA"
 
 
 def controller(device: Path) -> str:
@@ -128,7 +135,9 @@ def page80(device: Path) -> str:
     """Return the unit serial number of a SCSI disk: VPD page 0x80, four bytes of head, then text (SPC-4)."""
     try:
         page = sysfs.read(device / "vpd_pg80")
-    except OSError:
+    except OSError as error:
+        if sysfs.why(error) is Absence.FAILED:
+            raise
         return ""
     return sysfs.clean(page[4 : 4 + int.from_bytes(page[2:4], "big")]) if len(page) > 4 and page[1] == 0x80 else ""
 

@@ -97,7 +97,7 @@ class Filesystems:
     def _block(self, mount: Mount) -> str:
         """Return the kernel's name of the block device below (`dm-0`, not `/dev/mapper/root`)."""
         link = self._sys / "dev/block" / mount.device
-        if link.is_symlink():
+        if sysfs.is_link(link):
             return Path(os.path.realpath(link)).name
         return Path(os.path.realpath(self._dev / mount.origin.removeprefix("/dev/"))).name  # btrfs: its numbers are no device's
 
@@ -119,7 +119,7 @@ def ext4_errors(sys: Path, block: str) -> int:
 def btrfs_errors(sys: Path, block: str) -> int:
     """Return the errors of all devices of the btrfs that `block` belongs to (kernel 5.14 and later)."""
     pools = sys / "fs/btrfs"
-    home = next((pools / one for one in sysfs.names(pools) if (pools / one / "devices" / block).is_symlink()), None)
+    home = next((pools / one for one in sysfs.names(pools) if sysfs.is_link(pools / one / "devices" / block)), None)
     if home is None:
         raise FileNotFoundError(errno.ENOENT, "no btrfs has this device", block)
     files = [home / "devinfo" / device / "error_stats" for device in sysfs.names(home / "devinfo")]

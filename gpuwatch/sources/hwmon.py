@@ -68,10 +68,13 @@ def chips(folder: Path) -> list[tuple[str, Path]]:
     found: dict[str, Path] = {}
     for name in sorted(sysfs.entries(folder), key=lambda name: (len(name), name)):
         chip = folder / name
-        driver = sysfs.fact(chip / "name")
-        if not driver or rests(chip, driver):
-            continue
-        place = where(chip)
+        try:
+            driver = sysfs.trait(chip / "name")
+            if not driver or rests(chip, driver):
+                continue
+            place = where(chip)
+        except OSError:
+            continue  # not to be told apart from others this time
         label = f"{driver}-{place}" if place else driver
         free = next(text for text in (label, *(f"{label}-{number}" for number in range(2, len(found) + 3))) if text not in found)
         found[free] = chip
@@ -81,10 +84,10 @@ def chips(folder: Path) -> list[tuple[str, Path]]:
 def where(chip: Path) -> str:
     """Return what names the device of a chip for good: a drive's WWN, its own name, or the PCI address above it."""
     device = chip / "device"
-    if not device.is_symlink():
+    if not sysfs.is_link(device):
         return ""
     parts = os.path.realpath(device).split("/")
-    if wwn := sysfs.fact(device / "wwid"):
+    if wwn := sysfs.trait(device / "wwid"):
         return wwn
     if not NUMBERED.fullmatch(parts[-1]):
         return sysfs.clean(os.fsencode(parts[-1]))
@@ -95,15 +98,15 @@ def rests(chip: Path, driver: str) -> bool:
     """Return whether reading would disturb the sleep of a device: a rotating disk, or one in runtime suspend."""
     if driver == "drivetemp":
         disks = sysfs.entries(chip / "device/block")
-        return not disks or any(sysfs.fact(chip / "device/block" / disk / "queue/rotational") != "0" for disk in disks)
-    return sysfs.fact(chip / "device/power/runtime_status") == "suspended"
+        return not disks or any(sysfs.trait(chip / "device/block" / disk / "queue/rotational") != "0" for disk in disks)
+    return sysfs.trait(chip / "device/power/runtime_status") == "suspended"
 
 
 def sensors(chip: Path) -> list[tuple[str, str, Metric]]:
     """Return the sensors of a chip as (name, file, metric); a name that a chip gives twice is told apart by its file."""
     found: dict[str, tuple[str, str, Metric]] = {}
     for channel, file, metric in inputs(sysfs.entries(chip)):
-        label = sysfs.fact(chip / f"{channel}_label") or channel
+        label = sysfs.trait(chip / f"{channel}_label") or channel
         name = label if label not in found else f"{label} {channel}"
         found[name] = (name, file, metric)
     return list(found.values())
@@ -134,7 +137,7 @@ def fan(file: Path) -> float:
 
 def sound(file: Path, value: float) -> float:
     """Return the value unless the chip says that this sensor is open or shorted (`*_fault`)."""
-    if sysfs.fact(file.with_name(file.name.replace("_input", "_fault"))) == "1":
+    if sysfs.trait(file.with_name(file.name.replace("_input", "_fault"))) == "1":
         raise ValueError("the chip calls this sensor faulty")
     return value
 

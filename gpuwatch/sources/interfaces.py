@@ -19,7 +19,7 @@ def counted(sys: Path, names: list[str] | None = None) -> list[str]:
     """Return the interfaces that count, out of `names` (default: those that sysfs shows); no file is opened for it."""
     folder = sys / "class/net"
     known = sorted(sysfs.entries(folder) if names is None else names)
-    real = [name for name in known if (folder / name / "device").exists() or (folder / name / "bonding").exists()]
+    real = [name for name in known if any(sysfs.exists(folder / name / mark) for mark in ("device", "bonding"))]
     return (real or [name for name in known if name not in {"lo", "bonding_masters"}])[:LIMIT]
 
 

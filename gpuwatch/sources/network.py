@@ -51,7 +51,7 @@ class Network:
 def is_up(folder: Path) -> float:
     """Return 1 while an interface can pass packets; a driver that keeps no state says `unknown`, and its carrier counts."""
     state = sysfs.text(folder / "operstate")
-    return float(state == "up" or (state == "unknown" and sysfs.fact(folder / "carrier") == "1"))
+    return float(state == "up" or (state == "unknown" and sysfs.trait(folder / "carrier") == "1"))
 
 
 def speed(folder: Path) -> float | None:

@@ -47,9 +47,11 @@ class Pci:
     def ask(self, tier: Tier, skip: frozenset[str], answer: Answer) -> None:
         """Read every GPU on the bus, once a slow round."""
         if tier is Tier.SLOW:
-            found = self._found()
-            answer.reading(self._visible(found))
-            for address in found or []:
+            look = Look(SOURCE, Tier.SLOW, Target(subject=GPUS, key=""), self._clock)
+            found: list[str] = []
+            look.take_all([VISIBLE["pci"]], lambda: self._count(found))
+            answer.reading(look.reading())
+            for address in found:
                 if address in skip:
                     answer.reading(self._hung(address))
                 else:
@@ -60,23 +62,12 @@ class Pci:
     def close(self) -> None:
         """Hold nothing, so let go of nothing."""
 
-    def _found(self) -> list[str] | None:
-        """Return the addresses of the GPUs, None where this host shows no bus."""
-        if self._wsl.exists():
-            return None
-        try:
-            return [name for name in sysfs.names(self._devices) if is_gpu(self._devices / name)]
-        except OSError:
-            return None
-
-    def _visible(self, found: list[str] | None) -> Reading:
-        """Return how many GPUs the bus shows."""
-        look = Look(SOURCE, Tier.SLOW, Target(subject=GPUS, key=""), self._clock)
-        if found is None:
-            look.lack([VISIBLE["pci"]], Absence.UNSUPPORTED)
-        else:
-            look.values[VISIBLE["pci"]] = float(len(found))
-        return look.reading()
+    def _count(self, found: list[str]) -> dict[Metric, float]:
+        """Put the addresses of the GPUs into `found` and return their number; nothing where this host shows no bus."""
+        if sysfs.exists(self._wsl):
+            return {}
+        found += [name for name in sysfs.names(self._devices) if is_gpu(self._devices / name)]
+        return {VISIBLE["pci"]: float(len(found))}
 
     def _hung(self, address: str) -> Reading:
         """Return what is to be said of a GPU that did not return when its configuration space was last read."""
@@ -88,28 +79,25 @@ class Pci:
         """Return one GPU as the bus shows it now."""
         device = self._devices / address
         look = Look(SOURCE, Tier.SLOW, target(device), self._clock)
-        fault = None
-        if sysfs.fact(device / "power/runtime_status") == "suspended":  # asking would wake it
-            look.lack([PCI_RESPONDING, *LINK], Absence.EMPTY)
+        look.take(PCI_RESPONDING, partial(responds, device))
+        lost = look.values.get(PCI_RESPONDING) == 0.0
+        if lost or look.absent.get(PCI_RESPONDING) is Absence.EMPTY:
+            look.lack(LINK, Absence.LOST if lost else Absence.EMPTY)
         else:
-            look.take(PCI_RESPONDING, lambda: float(sysfs.read(device / "config", 4) != ALL_ONES))
-            if look.values.get(PCI_RESPONDING) == 0.0:
-                look.lack(LINK, Absence.LOST)
-                fault = Fault("lost", f"the GPU at {address} reads as all ones: it fell off the bus")
-            else:
-                for metric, (file, meaning) in LINK.items():
-                    look.take(metric, partial(said, device / file, meaning))
+            for metric, (file, meaning) in LINK.items():
+                look.take(metric, partial(said, device / file, meaning))
         for severity, metric in AER_ERRORS.items():
             look.take(metric, partial(total, device / f"aer_dev_{severity}"))
-        return look.reading(fault)
+        words = f"the GPU at {address} reads as all ones: it fell off the bus"
+        return look.reading(Fault("lost", words) if lost else None)
 
 
 def is_gpu(device: Path) -> bool:
     """Return whether a device is a GPU of NVIDIA; the kernel answers from memory, also for a dead device."""
     return (
-        sysfs.fact(device / "vendor") == NVIDIA
-        and sysfs.fact(device / "class").startswith(DISPLAY)
-        and not (device / "physfn").is_symlink()
+        sysfs.trait(device / "vendor") == NVIDIA
+        and sysfs.trait(device / "class").startswith(DISPLAY)
+        and not sysfs.is_link(device / "physfn")
     )
 
 
@@ -123,9 +111,19 @@ def target(device: Path) -> Target:
         info={
             "vendor_id": sysfs.fact(device / "vendor"),
             "device_id": sysfs.fact(device / "device"),
-            "driver": Path(os.path.realpath(link)).name if link.is_symlink() else "",
+            "driver": Path(os.path.realpath(link)).name if sysfs.is_link(link) else "",
         },
     )
+
+
+def responds(device: Path) -> float | None:
+    """Return whether a device answers on the bus; None for one in runtime suspend, which asking would wake."""
+    if sysfs.trait(device / "power/runtime_status") == "suspended":
+        return None
+    head = sysfs.read(device / "config", 4)
+    if len(head) < 4:
+        raise ValueError("no configuration space")
+    return float(head != ALL_ONES)
 
 
 def said(file: Path, meaning: Callable[[str], int | None]) -> int | None:

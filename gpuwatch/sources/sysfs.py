@@ -61,12 +61,35 @@ def clean(raw: bytes) -> str:
     return printable(" ".join(raw.replace(b"\0", b" ").decode("utf-8", "backslashreplace").split()))
 
 
+def trait(path: Path | str) -> str:
+    """Return one line of a file, "" where this device has none; raises OSError where it may have one that failed to come.
+
+    For what identifies a thing or decides how it is treated: too many open files must not give a disk another key.
+    """
+    try:
+        return text(path)
+    except OSError as error:
+        if why(error) is Absence.FAILED:
+            raise
+        return ""
+
+
 def fact(path: Path | str) -> str:
-    """Return one line of a file, or "" where it cannot be read: for facts that many devices lack."""
+    """Return one line of a file, "" where it cannot be read: for what only adds to a description."""
     try:
         return text(path)
     except OSError:
         return ""
+
+
+def exists(path: Path | str) -> bool:
+    """Return whether there is such a file or folder; no error is raised, as Path.exists does for some."""
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def is_link(path: Path | str) -> bool:
+    """Return whether there is such a link; no error is raised, as Path.is_symlink does for some."""
+    return os.path.islink(path)  # noqa: PTH114
 
 
 def names(folder: Path | str) -> list[str]:

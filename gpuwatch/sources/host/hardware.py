@@ -24,8 +24,8 @@ def throttles(sys: Path) -> dict[Metric, float]:
     denied: OSError | None = None
     for cpu in filter(CPU.fullmatch, sysfs.names(folder)):
         topology, counts = folder / cpu / "topology", folder / cpu / "thermal_throttle"
-        package = sysfs.fact(topology / "physical_package_id")
-        core = f"{package}:{sysfs.fact(topology / 'core_id') or cpu}"
+        package = sysfs.trait(topology / "physical_package_id")
+        core = f"{package}:{sysfs.trait(topology / 'core_id') or cpu}"
         try:
             cores[core] = max(cores.get(core, 0), sysfs.number(counts / "core_throttle_count"))
             packages[package] = max(packages.get(package, 0), sysfs.number(counts / "package_throttle_count"))

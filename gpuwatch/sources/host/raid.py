@@ -66,7 +66,7 @@ def missing(array: Array, sys: Path) -> int:
         raise ValueError("an inactive array has no state")
     try:
         return sysfs.number(sys / "block" / os.path.basename(array.name) / "md/degraded")  # noqa: PTH119 - a name, no path
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         if array.missing is None:
             raise
         return array.missing
