@@ -218,8 +218,8 @@ def take_over(name: str) -> tuple[BinaryIO, Pipe]:
     A library that prints, or a program that it starts, finds stderr at 1 and nothing at 0: neither can hurt the frames.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(PR_SET_NAME, name.encode()[:NAME_LIMIT], 0, 0, 0)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # the pipe's end says it too, unless somebody holds a copy of it
+    libc.prctl(PR_SET_NAME, name.encode()[:NAME_LIMIT], 0, 0, 0)
     stream = os.fdopen(os.dup(0), "rb")
     pipe = Pipe(os.dup(1))
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -1,0 +1,219 @@
+"""The worker process over its real pipe."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch import config as configuration
+from gpuwatch.model.reading import Tier
+from gpuwatch.sampling.child import Child
+from gpuwatch.sources import wire
+from tests.fakes.scripted import ROOT, Stage
+from tests.fakes.until import until
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """Scripts and the workers that play them; all are gone at the end."""
+    stage = Stage(tmp_path)
+    yield stage
+    for child in stage.children:
+        child.dismiss()
+        child.kill()
+        until(lambda child=child: child.poll() is not None)  # type: ignore[misc]  # mypy cannot type a lambda's default
+        child.output.close()
+
+
+def begin(stage: Stage, *sources: str) -> tuple[Child, Iterator[wire.FromWorker]]:
+    """Start a worker with these sources."""
+    child = stage.spawn("gpuwatch-test")
+    child.send(wire.pack(wire.Setup(list(sources), configuration.plain(stage.config))))
+    return child, (wire.from_worker(body) for body in wire.frames(child.output))
+
+
+def round_(child: Child, frames: Iterator[wire.FromWorker], number: int, tier: Tier = Tier.SLOW) -> list[wire.FromWorker]:
+    """Ask and return all frames up to Done."""
+    child.send(wire.pack(wire.Ask(number, tier)))
+    came: list[wire.FromWorker] = []
+    for frame in frames:
+        came.append(frame)
+        if isinstance(frame, wire.Done):
+            break
+    assert wire.Done(number) == came[-1]
+    return came
+
+
+def gots(frames: list[wire.FromWorker]) -> list[tuple[str, str]]:
+    """Return source and key of the readings."""
+    return [(frame.source, frame.key) for frame in frames if isinstance(frame, wire.Got)]
+
+
+def test_a_worker_answers_reading_by_reading_and_says_what_it_touches(stage: Stage) -> None:
+    stage.play("alpha", items=["a", "b"])
+    child, frames = begin(stage, "alpha")
+    came = round_(child, frames, 7)
+    assert [wire.Working, wire.Got, wire.Working, wire.Got, wire.Done] == [type(frame) for frame in came]
+    assert [("alpha", "a"), ("alpha", "b")] == gots(came)
+
+
+def test_skipped_items_reach_their_source_alone(stage: Stage) -> None:
+    stage.play("alpha", items=["a", "b"])
+    stage.play("beta", items=["a", "b"])
+    child, frames = begin(stage, "alpha", "beta")
+    child.send(wire.pack(wire.Ask(1, Tier.SLOW, ["alpha:a", "beta:b"])))
+    for frame in frames:
+        if isinstance(frame, wire.Done):
+            break
+    assert (["b"], ["a"]) == (stage.read("alpha"), stage.read("beta"))
+
+
+def test_the_process_bears_its_name_and_one_too_long_is_cut(stage: Stage) -> None:
+    child = stage.spawn("gpuwatch-a-very-long-name")
+    comm = Path(f"/proc/{child.pid}/comm")
+    until(lambda: comm.read_text().startswith("gpuwatch"))
+    assert "gpuwatch-a-very\n" == comm.read_text()
+
+
+def test_a_source_that_cannot_be_imported_does_not_cost_the_others(stage: Stage) -> None:
+    child, frames = begin(stage, "absent", "alpha")
+    came = round_(child, frames, 1)
+    failed = [frame for frame in came if isinstance(frame, wire.Failed)]
+    assert ["absent", "absent"] == [frame.source for frame in failed]  # when it was built, and tried again in the slow round
+    assert "cannot be built: ModuleNotFoundError: No module named 'tests.fakes.no_such_file'" == failed[0].words
+    assert [("alpha", "alpha")] == gots(came)
+
+
+def test_a_source_that_cannot_be_built_is_tried_again_with_a_slow_round(stage: Stage) -> None:
+    stage.play("alpha", build="not yet")
+    child, frames = begin(stage, "alpha", "beta")
+    came = round_(child, frames, 1, Tier.FAST)
+    assert [("beta", "beta")] == gots(came)
+    stage.play("alpha")
+    assert [("beta", "beta")] == gots(round_(child, frames, 2, Tier.FAST))
+    assert [("alpha", "alpha"), ("beta", "beta")] == gots(round_(child, frames, 3, Tier.SLOW))
+
+
+def test_a_source_that_raises_ends_its_round_and_not_that_of_the_others(stage: Stage) -> None:
+    stage.play("alpha", all="raise")
+    child, frames = begin(stage, "alpha", "beta")
+    came = round_(child, frames, 1)
+    assert [wire.Failed(1, "alpha", "raised: ValueError: a bug of this source")] == [
+        frame for frame in came if isinstance(frame, wire.Failed)
+    ]
+    assert [("beta", "beta")] == gots(came)
+    stage.play("alpha")
+    assert [("alpha", "alpha"), ("beta", "beta")] == gots(round_(child, frames, 2))
+
+
+def test_stray_prints_do_not_touch_the_frames(stage: Stage) -> None:
+    stage.play("alpha", items=["a", "b"], a="print")
+    child, frames = begin(stage, "alpha")
+    assert [("alpha", "a"), ("alpha", "b")] == gots(round_(child, frames, 1))
+
+
+def test_a_worker_ends_at_the_end_of_its_pipe_even_while_a_source_hangs(stage: Stage) -> None:
+    stage.play("alpha", all="hang", items=[])
+    child, frames = begin(stage, "alpha")
+    child.send(wire.pack(wire.Ask(1, Tier.FAST)))
+    assert child.poll() is None
+    child.dismiss()
+    until(lambda: child.poll() is not None, 2)
+    assert 0 == child.poll()
+    assert [] == list(frames)
+
+
+def test_a_worker_ends_with_a_bad_frame(stage: Stage) -> None:
+    child, frames = begin(stage, "alpha")
+    round_(child, frames, 1)
+    child.send(b"\xff\xff\xff\xff")
+    until(lambda: child.poll() is not None, 2)
+    assert 1 == child.poll()
+
+
+def test_a_source_that_leaves_the_interpreter_ends_the_worker(stage: Stage) -> None:
+    stage.play("alpha", all="exit")
+    child, _ = begin(stage, "alpha")
+    child.send(wire.pack(wire.Ask(1, Tier.FAST)))
+    until(lambda: child.poll() is not None, 5)
+    assert 1 == child.poll()
+
+
+def test_killing_a_worker_kills_what_it_started(stage: Stage, tmp_path: Path) -> None:
+    code = f"""
+        import pathlib, subprocess
+        grandchild = subprocess.Popen(["sleep", "60"])
+        pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(grandchild.pid))
+        grandchild.wait()
+    """
+    child = stage.run(textwrap.dedent(code))
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    child.kill()
+    until(lambda: child.poll() is not None, 2)
+    assert -signal.SIGKILL == child.poll()
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}/cmdline").exists()
+
+
+def test_a_worker_is_there_until_what_it_started_is_gone(stage: Stage, tmp_path: Path) -> None:
+    code = f"""
+        import os, pathlib, subprocess
+        grandchild = subprocess.Popen(["sleep", "60"])
+        pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(grandchild.pid))
+        os._exit(0)
+    """
+    child = stage.run(textwrap.dedent(code))
+    until(lambda: child._process.poll() is not None)
+    assert child.poll() is None
+    child.kill()
+    until(lambda: child.poll() is not None, 2)
+    assert 0 == child.poll()
+
+
+def test_a_process_that_does_not_read_its_pipe_is_not_waited_for(stage: Stage) -> None:
+    child = stage.run("import threading; threading.Event().wait()")
+    assert child.send(b"x" * 10)
+    assert not child.send(b"x" * 200_000)
+
+
+@pytest.mark.parametrize("leak", [False, True], ids=["its pipe ends", "a copy of its pipe stays open"])
+def test_kill_9_of_the_daemon_ends_a_hanging_worker_within_a_second(tmp_path: Path, leak: bool) -> None:
+    Stage(tmp_path).play("alpha", all="hang")
+    code = f"""
+        import os, subprocess, sys, threading
+        from pathlib import Path
+        from gpuwatch import config
+        from gpuwatch.model.reading import Tier
+        from gpuwatch.sources import wire
+        from tests.fakes.scripted import Stage
+        stage = Stage(Path({str(tmp_path)!r}))
+        child = stage.spawn("gpuwatch-test")
+        child.send(wire.pack(wire.Setup(["alpha"], config.plain(stage.config))))
+        child.send(wire.pack(wire.Ask(1, Tier.FAST)))
+        holder = 0
+        if {leak}:
+            os.set_inheritable(child._input, True)
+            holder = subprocess.Popen(["sleep", "60"], close_fds=False, stdout=subprocess.DEVNULL).pid
+        comm = Path(f"/proc/{{child.pid}}/comm")
+        while comm.read_text() != "gpuwatch-test\\n":
+            threading.Event().wait(0.01)
+        print(child.pid, holder, flush=True)
+        threading.Event().wait()
+    """
+    daemon = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, cwd=ROOT)
+    assert daemon.stdout is not None
+    worker, holder = (int(part) for part in daemon.stdout.readline().split())
+    is_there = Path(f"/proc/{worker}/stat").exists
+    assert is_there()
+    daemon.kill()
+    daemon.wait(5)
+    try:
+        until(lambda: not is_there() or " Z " in Path(f"/proc/{worker}/stat").read_text(), 1)
+    finally:
+        daemon.stdout.close()
+        if holder:
+            os.kill(holder, signal.SIGKILL)
