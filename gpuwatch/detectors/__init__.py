@@ -1,1 +1,138 @@
-"""What the numbers mean."""
+"""What the numbers mean: pure state machines from Views to derived Readings with Evidence, one file each.
+
+A new detector gets a file with its State and its class, its metrics in `catalogue/derived.py`, the words of its evidence in
+`derived.WORDS`, and its line in DETECTORS. They run in that order, once a beat; none sees what another found in the same beat.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from gpuwatch.config import Config
+from gpuwatch.detectors.accumulate import Accumulate
+from gpuwatch.detectors.detector import Detector
+from gpuwatch.detectors.headroom import Headroom
+from gpuwatch.detectors.inventory import Inventory
+from gpuwatch.detectors.reboot import Before, Reboot
+from gpuwatch.model.finding import Evidence, Findings
+from gpuwatch.model.metric import Metric
+from gpuwatch.model.reading import Reading, Tier
+from gpuwatch.model.target import Target
+from gpuwatch.model.view import View
+
+log = logging.getLogger(__name__)
+
+AnyDetector = Detector[Any]
+
+
+def inventory(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
+    """Build the inventory of GPUs."""
+    return Inventory(config.inventory.gpus, {address: gpu.label for address, gpu in config.gpus.items()})
+
+
+def accumulate(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
+    """Build the counters."""
+    source = config.sources.simulated if config.sources.simulated.enabled else config.sources.nvml
+    return Accumulate({Tier.FAST: source.every, Tier.NORMAL: source.every_normal, Tier.SLOW: source.every_slow})
+
+
+def headroom(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
+    """Build the margin to slowdown."""
+    return Headroom()
+
+
+def reboot(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
+    """Build the watch over reboots."""
+    return Reboot(before)
+
+
+DETECTORS: Mapping[str, Callable[[Config, Before | None], AnyDetector]] = {
+    "inventory": inventory,
+    "accumulate": accumulate,
+    "headroom": headroom,
+    "reboot": reboot,
+}
+
+
+def build(config: Config, before: Before | None) -> tuple[AnyDetector, ...]:
+    """Return all detectors in order; `before` is what the store knew at the last stop."""
+    return tuple(make(config, before) for make in DETECTORS.values())
+
+
+class Runner:
+    """The detectors with their states. One that fails costs only its own findings. One thread owns it."""
+
+    def __init__(self, detectors: Iterable[AnyDetector]) -> None:
+        self.detectors = tuple(detectors)
+        self.states: dict[str, Any] = {detector.name: detector.initial() for detector in self.detectors}
+        self.failures = dict.fromkeys(self.states, 0)
+        self.failing: set[str] = set()
+
+    def run(self, view: View, wall: float) -> tuple[list[Reading], dict[tuple[Target, Metric], Evidence]]:
+        """Let every detector look at one beat; returns one derived reading a target, and the evidence."""
+        readings: dict[tuple[Target, Tier], Reading] = {}
+        evidence: dict[tuple[Target, Metric], Evidence] = {}
+        for detector in self.detectors:
+            findings = self.step(detector, view, wall)
+            evidence.update(findings.evidence)
+            for reading in findings.readings:
+                key = reading.target, reading.tier
+                readings[key] = merged(readings[key], reading) if key in readings else reading
+        return list(readings.values()), evidence
+
+    def step(self, detector: AnyDetector, view: View, wall: float) -> Findings:
+        """Let one detector look."""
+        name = detector.name
+        try:
+            self.states[name], findings = detector.step(self.states[name], view, wall)
+        except Exception:
+            self.failures[name] += 1
+            if name not in self.failing:
+                self.failing.add(name)
+                log.exception("detector %s failed: nothing is derived by it until it works again", name)
+            return Findings()
+        if name in self.failing:
+            self.failing.discard(name)
+            log.info("detector %s works again, after %d failures", name, self.failures[name])
+        return findings
+
+    def problem(self) -> str:
+        """Return which detectors fail, "" while none does."""
+        return f"detectors that fail: {', '.join(sorted(self.failing))}" if self.failing else ""
+
+    def dump(self) -> list[tuple[str, int, bytes]]:
+        """Return name, version and state of each detector, for the store."""
+        return [(one.name, one.version, msgspec.msgpack.encode(self.states[one.name])) for one in self.detectors]
+
+    def restore(self, load: Callable[[str], tuple[int, bytes] | None]) -> None:
+        """Take over what `dump` gave; `load` returns version and state by name. What cannot be read begins afresh."""
+        for detector in self.detectors:
+            kept = load(detector.name)
+            if kept is None:
+                continue
+            version, blob = kept
+            if version != detector.version:
+                log.warning(
+                    "detector %s begins afresh: its state is of version %d, not %d", detector.name, version, detector.version
+                )
+                continue
+            try:
+                self.states[detector.name] = msgspec.msgpack.decode(blob, type=type(detector.initial()))
+            except msgspec.MsgspecError as error:
+                log.warning("detector %s begins afresh: its state cannot be read: %s", detector.name, error)
+
+
+def merged(first: Reading, second: Reading) -> Reading:
+    """Return one reading with the values of both; the target of the one that knows more text facts."""
+    return Reading(
+        source=first.source,
+        tier=first.tier,
+        target=max(first.target, second.target, key=lambda target: len(target.info)),
+        at=first.at,
+        took=first.took,
+        values={**first.values, **second.values},
+        absent={**first.absent, **second.absent},
+        fault=first.fault or second.fault,
+    )

@@ -1,0 +1,130 @@
+"""Counters that the hardware does not keep as one would want: unwrapped PCIe bytes, busy time, energy.
+
+Each looks at `Reading.at`, so that one value is not counted twice, and at the wall time between two readings: more than
+three periods, or a step back, is a gap of which nothing is counted.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gpuwatch.catalogue.derived import BUSY_SECONDS
+from gpuwatch.catalogue.gpu import (
+    ENERGY,
+    GPU,
+    PCIE_RECEIVE,
+    PCIE_RECEIVE_RAW,
+    PCIE_TRANSMIT,
+    PCIE_TRANSMIT_RAW,
+    POWER,
+    UTILIZATION,
+)
+from gpuwatch.detectors.detector import derived, measured
+from gpuwatch.model.finding import Findings
+from gpuwatch.model.metric import Metric
+from gpuwatch.model.reading import Absence, Tier
+from gpuwatch.model.view import Entry, View
+
+WRAP = 2.0**32  # where the byte counters of drivers begin anew (nvml.md 2.7)
+GAP = 3  # periods
+KEEP = 256  # GPUs that are remembered; a host has 16 at most, but cards come and go
+
+RAW = {PCIE_TRANSMIT_RAW: PCIE_TRANSMIT, PCIE_RECEIVE_RAW: PCIE_RECEIVE}
+RATES = {UTILIZATION: BUSY_SECONDS, POWER: ENERGY}
+
+
+class Sum(msgspec.Struct):
+    """One counter: what it has come to, and the reading that was last taken in."""
+
+    total: float = 0.0
+    at: float | None = None
+    raw: float = 0.0
+
+
+class State(msgspec.Struct):
+    """The sums of each GPU by the id of the counter."""
+
+    gpus: dict[str, dict[str, Sum]] = {}
+
+
+class Accumulate:
+    """The detector; `periods` is how often each tier is read."""
+
+    name = "accumulate"
+    version = 1
+
+    def __init__(self, periods: Mapping[Tier, float]) -> None:
+        self.periods = periods
+
+    def initial(self) -> State:
+        """Return sums of nothing."""
+        return State()
+
+    def step(self, state: State, view: View, wall: float) -> tuple[State, Findings]:
+        """Add what is new. A GPU that gives nothing now has no sums now; they go on when it does."""
+        readings = []
+        for entry in view.of(GPU):
+            if not measured(entry):
+                continue
+            key = entry.target.key
+            sums = state.gpus.pop(key, {})
+            values: dict[Metric, float] = {}
+            for raw, counter in RAW.items():
+                self.add_raw(entry, raw, counter, sums, values)
+            for rate, counter in RATES.items():
+                if counter is not ENERGY or lacks_energy(entry):
+                    self.add_rate(entry, rate, counter, sums, values)
+            if sums:
+                state.gpus[key] = sums  # at the end: the first are those not seen for longest
+                readings.append(derived(entry.target, values, {}, wall))
+        while len(state.gpus) > KEEP:
+            del state.gpus[next(iter(state.gpus))]
+        return state, Findings(tuple(readings))
+
+    def add_raw(self, entry: Entry, raw: Metric, counter: Metric, sums: dict[str, Sum], values: dict[Metric, float]) -> None:
+        """Add what a raw byte counter has grown by."""
+        reading = next((reading for reading in measured(entry) if raw in reading.values), None)
+        if reading is None:
+            return
+        value, total = reading.values[raw], sums.setdefault(counter.id, Sum())
+        if total.at != reading.at:
+            gap = self.is_gap(total.at, reading.at, reading.tier)
+            total.total += 0.0 if total.at is None else growth(total.raw, value, gap=gap)
+            total.at, total.raw = reading.at, value
+        values[counter] = total.total
+
+    def add_rate(self, entry: Entry, rate: Metric, counter: Metric, sums: dict[str, Sum], values: dict[Metric, float]) -> None:
+        """Add a rate times the time that it stands for: since the last reading."""
+        reading = next((reading for reading in measured(entry) if rate in reading.values), None)
+        if reading is None:
+            return
+        total = sums.setdefault(counter.id, Sum())
+        if total.at != reading.at:
+            if total.at is not None and not self.is_gap(total.at, reading.at, reading.tier):
+                total.total += max(0.0, reading.values[rate]) * (reading.at - total.at)
+            total.at = reading.at
+        values[counter] = total.total
+
+    def is_gap(self, before: float | None, at: float, tier: Tier) -> bool:
+        """Say whether the time between two readings is too long, or runs backwards."""
+        return before is None or not 0 < at - before <= GAP * self.periods[tier]
+
+
+def growth(before: float, value: float, *, gap: bool) -> float:
+    """Return the bytes between two values of a raw counter: it wraps at 32 bits on some drivers, and begins at 0 with the driver.
+
+    After a gap a 32-bit counter may have wrapped any number of times: nothing is counted then.
+    """
+    if gap and max(before, value) < WRAP:
+        return 0.0
+    if value >= before:
+        return value - before
+    return value - before + WRAP if before < WRAP else value
+
+
+def lacks_energy(entry: Entry) -> bool:
+    """Say whether this GPU will never tell its energy (before Volta)."""
+    readings = measured(entry)
+    return not any(ENERGY in reading.values for reading in readings) and any(
+        reading.absent.get(ENERGY) is Absence.UNSUPPORTED for reading in readings
+    )

@@ -1,0 +1,89 @@
+"""Whether this host came back from a reboot that nobody asked for: a new boot id, and no mark of a clean stop in the last boot.
+
+The mark is ours: written at SIGTERM, so at every orderly shutdown, reboot, kexec and upgrade. What the store last knew goes
+into the alert's text, since after a power failure no log has a line (operator.md S10).
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from gpuwatch.catalogue.derived import UNEXPECTED_REBOOT
+from gpuwatch.catalogue.host import BOOT_TIME, HOST
+from gpuwatch.detectors.detector import derived
+from gpuwatch.model.finding import Evidence, Findings
+from gpuwatch.model.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What was known when gpuwatch last lived: in which boot, whether it was stopped in order, and its last stored sample."""
+
+    boot_id: str
+    clean: bool
+    at: float  # wall clock of the last sample
+    power_watts: float | None = None  # of all GPUs together
+    temperature_celsius: float | None = None  # of the hottest GPU
+
+
+class State(msgspec.Struct):
+    """The boot that was judged, and the last unexpected reboot. It is told for good: rules look at its age."""
+
+    boot_id: str = ""
+    at: float | None = None
+    numbers: dict[str, float] = {}
+    words: dict[str, str] = {}
+
+
+class Reboot:
+    """The detector; `before` is None on a first start."""
+
+    name = "reboot"
+    version = 1
+
+    def __init__(self, before: Before | None) -> None:
+        self.before = before
+
+    def initial(self) -> State:
+        """Return that nothing has happened."""
+        return State()
+
+    def step(self, state: State, view: View, wall: float) -> tuple[State, Findings]:
+        """Judge each boot once."""
+        host = next(view.of(HOST), None)
+        boot_id = host.target.info.get("boot_id", "") if host else ""
+        if host is None or not boot_id:
+            return state, Findings()
+        if state.boot_id != boot_id:
+            before = self.before
+            if before is not None and before.boot_id and before.boot_id != boot_id and not before.clean:
+                up = host.values.get(BOOT_TIME, wall)
+                state.at = up
+                state.numbers, state.words = last_sample(before), {"down": down(before.at, up), "last_sample": sample(before)}
+            state.boot_id = boot_id
+        if state.at is None:
+            return state, Findings()
+        evidence = Evidence(numbers=state.numbers, words=state.words)
+        reading = derived(host.target, {UNEXPECTED_REBOOT: state.at}, {}, wall)
+        return state, Findings((reading,), {(host.target, UNEXPECTED_REBOOT): evidence})
+
+
+def last_sample(before: Before) -> dict[str, float]:
+    """Return the numbers of the last stored sample."""
+    found = {"last_power_watts": before.power_watts, "last_temperature_celsius": before.temperature_celsius}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def sample(before: Before) -> str:
+    """Say what the last stored sample showed."""
+    watts = "" if before.power_watts is None else f"{before.power_watts:.0f} W"
+    heat = "" if before.temperature_celsius is None else f"GPU max {before.temperature_celsius:.0f} C"
+    return f"last stored sample: {', '.join(part for part in (watts, heat) if part) or 'nothing of GPUs'}"
+
+
+def down(last: float, up: float) -> str:
+    """Say from when to when the host was down, with the date where it was not one day."""
+    start, end = (datetime.fromtimestamp(at).astimezone() for at in (last, up))
+    form = "%H:%M:%S" if start.date() == end.date() else "%Y-%m-%d %H:%M:%S"
+    return f"down {start:{form}}-{end:{form}}"
