@@ -1,0 +1,62 @@
+"""The Python module `pynvml`: found, checked and called. The one place that knows its traps.
+
+Three packages fight for this name, and one of them is Python 2 (nicolargo/glances#1097): what is first on the path may
+raise anything when it is imported, or lack what we need.
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+from gpuwatch.sources import sysfs
+
+NEEDED = (
+    "NVMLError",
+    "nvmlInit",
+    "nvmlShutdown",
+    "nvmlDeviceGetCount",
+    "nvmlDeviceGetHandleByIndex",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetPciInfo",
+    "nvmlDeviceGetFieldValues",
+)
+
+
+class BindingsError(Exception):
+    """The module `pynvml` cannot be used; the text names its file."""
+
+
+def load() -> Any:
+    """Import pynvml; raises BindingsError naming the file that is in the way."""
+    try:
+        module = importlib.import_module("pynvml")
+    except ModuleNotFoundError as error:
+        if error.name == "pynvml":
+            raise BindingsError("the Python module pynvml is not installed (package nvidia-ml-py)") from None
+        raise BindingsError(f"{place()} cannot be imported: {error}") from None
+    except Exception as error:  # noqa: BLE001 - a foreign file may raise anything at import, a SyntaxError for one
+        raise BindingsError(f"{place()} cannot be imported: {type(error).__name__}: {error}") from None
+    for name in NEEDED:
+        if not hasattr(module, name):
+            raise BindingsError(f"{place()} is not nvidia-ml-py, or is too old: it lacks {name}")
+    return module
+
+
+def place() -> str:
+    """Return the file that answers to the name pynvml, for people."""
+    spec = importlib.util.find_spec("pynvml")
+    return str(spec.origin) if spec and spec.origin else "the module pynvml"
+
+
+def text(function: Callable[..., Any], *arguments: Any) -> str:
+    """Call a function that gives text, and return it safe to print; raises NVMLError.
+
+    pynvml decodes strictly, so that a damaged board string raises UnicodeDecodeError; its bytes are in the error.
+    """
+    try:
+        answer = function(*arguments)
+    except UnicodeDecodeError as error:
+        answer = error.object
+    raw = answer if isinstance(answer, bytes) else str(answer).encode("utf-8", "surrogateescape")
+    return sysfs.clean(raw)

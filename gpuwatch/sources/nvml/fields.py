@@ -1,0 +1,50 @@
+"""Field values: many numbers of a GPU in one nvmlDeviceGetFieldValues call."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpuwatch.model.metric import Metric
+from gpuwatch.model.reading import Absence
+
+# nvmlValueType_t -> member of the union, and what the driver writes for "not available" (all ones)
+MEMBERS = {
+    0: ("dVal", None),
+    1: ("uiVal", 0xFFFFFFFF),
+    2: ("ulVal", 0xFFFFFFFFFFFFFFFF),
+    3: ("ullVal", 0xFFFFFFFFFFFFFFFF),
+    4: ("sllVal", None),
+    5: ("siVal", None),
+    6: ("usVal", 0xFFFF),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field: its id (nvml.h 13.5), the metric that it gives, and the factor to the metric's unit.
+
+    `signed` fields are offsets below zero that some drivers declare as unsigned.
+    """
+
+    number: int
+    metric: Metric
+    scale: float = 1.0
+    signed: bool = False
+
+
+def value(field: Field, raw: Any) -> float | Absence:
+    """Return what a c_nvmlFieldValue_t holds; its nvmlReturn was 0."""
+    member, none = MEMBERS.get(raw.valueType, ("", None))
+    if not member:
+        return Absence.FAILED  # a type that is newer than we are
+    number = getattr(raw.value, member)
+    if none is not None and number == none:
+        return Absence.UNSUPPORTED
+    if field.signed:
+        number = signed(number, raw.valueType)
+    return float(number * field.scale)
+
+
+def signed(number: int, kind: int) -> int:
+    """Return a number that the driver calls unsigned but means as signed."""
+    bits = {1: 32, 2: 64, 3: 64, 6: 16}.get(kind, 0)
+    return number - (1 << bits) if bits and number >= 1 << (bits - 1) else number

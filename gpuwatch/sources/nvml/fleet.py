@@ -1,0 +1,209 @@
+"""All GPUs by key: which index each has now, which can be opened, and which are gone.
+
+Handles are opened on threads of their own, since the first call to a GPU is the slow one (1 to 3 s without persistence
+mode) and may hang. nvmlDeviceGetHandleByUUID is not used: it attaches other GPUs, and fails where any of them is lost.
+"""
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from gpuwatch.config import Config
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.reading import Fault
+from gpuwatch.sources.nvml import census, traces, verdicts
+from gpuwatch.sources.nvml.gpu import Gpu
+from gpuwatch.sources.nvml.identity import Identity, identify
+from gpuwatch.sources.nvml.lane import Lane
+from gpuwatch.sources.nvml.library import DriverGone, Library, CallError
+
+FIRST_RETRY, LAST_RETRY = 10.0, 300.0
+
+log = logging.getLogger(__name__)
+
+
+class Opening:
+    """One index that is being opened, on a lane that becomes the lane of the GPU found there."""
+
+    def __init__(self, index: int, lane: Lane, number: int, *, everything: bool) -> None:
+        self.index = index
+        self.lane = lane
+        self.number = number
+        self.everything = everything
+        self.gpu: Gpu | None = None
+        self.overdue = False
+
+
+class Fleet:
+    """The GPUs. `enumerate` is called by the session; the openings report from their lanes."""
+
+    def __init__(self, library: Library, config: Config, clock: Clock, driver_gone: Callable[[int], None]) -> None:
+        self._library = library
+        self._config = config
+        self._clock = clock
+        self._driver_gone = driver_gone
+        self._lock = threading.RLock()
+        self._gpus: dict[str, Gpu] = {}
+        self._openings: dict[int, Opening] = {}
+        self._failed: dict[int, Fault] = {}
+        self._retry: dict[int, tuple[float, float]] = {}  # index: when it may be tried again, and the wait before that
+        self._number = 0
+        self._count = -1  # not counted yet
+        self._nameless: set[int] = set()
+
+    def gpus(self) -> list[Gpu]:
+        """Return all GPUs that are or have been there, by index."""
+        with self._lock:
+            return sorted(self._gpus.values(), key=lambda gpu: gpu.index)
+
+    def openings(self) -> list[Opening]:
+        """Return the openings that have not come back."""
+        with self._lock:
+            return list(self._openings.values())
+
+    @property
+    def count(self) -> int:
+        """The number of GPUs at the last enumeration."""
+        return self._count
+
+    def let_go(self) -> None:
+        """Give up every handle, since NVML itself is gone; the next enumeration opens all anew."""
+        with self._lock:
+            for gpu in self._gpus.values():
+                gpu.let_go()
+            self._count = -1
+            self._retry.clear()
+
+    def enumerate(self, count: int) -> None:
+        """Open what is not open: every index after a change of the count, else those whose time to be tried again has come."""
+        with self._lock:
+            everything = count != self._count
+            self._count = count
+            if everything:
+                self._number += 1
+                self._failed.clear()
+                self._retry.clear()
+            alive = {gpu.index for gpu in self._gpus.values() if gpu.handle is not None}
+            for index in range(count):
+                if index not in self._openings and (everything or (index not in alive and self._due(index))):
+                    self._start(index, everything=everything)
+            if everything and not self._openings:
+                self._conclude()
+
+    def look_for_overdue(self, deadline: float) -> None:
+        """Stop waiting for openings that do not come back; they may still do so later."""
+        now = self._clock.mono()
+        with self._lock:
+            late = [opening for opening in self._openings.values() if not opening.overdue]
+            late = [opening for opening in late if opening.lane.running(now) > deadline]
+            for opening in late:
+                opening.overdue = True
+                self._failed[opening.index] = verdicts.hung(deadline)
+            if late and all(opening.overdue for opening in self._openings.values()):
+                self._conclude()
+
+    def _due(self, index: int) -> bool:
+        return self._retry.get(index, (0.0, 0.0))[0] <= self._clock.mono()
+
+    def _start(self, index: int, *, everything: bool) -> None:
+        lane = Lane(f"nvml-gpu-{index}", self._clock)
+        opening = Opening(index, lane, self._number, everything=everything)
+        self._openings[index] = opening
+        lane.submit(lambda: self._open(opening))
+
+    def _open(self, opening: Opening) -> None:
+        """Open one index; runs on the opening's lane."""
+        code = 0
+        try:
+            handle = self._library.named("nvmlDeviceGetHandleByIndex", opening.index)
+            identity = identify(self._library, handle, opening.index, self._config)
+        except DriverGone as error:
+            code = error.code
+            self._driver_gone(code)
+        except CallError as error:
+            code = error.code
+        with self._lock:
+            if self._openings.get(opening.index) is opening:
+                del self._openings[opening.index]
+            if code == 0:
+                self._opened(opening, identity, handle)
+            elif code not in verdicts.PROCESS_WIDE:
+                self._refuse(opening, verdicts.not_opened(code, self._library.describe(code)))
+            if opening.gpu is None or opening.gpu.lane is not opening.lane:
+                opening.lane.close()
+            if all(other.overdue for other in self._openings.values()):
+                self._conclude()
+
+    def _refuse(self, opening: Opening, fault: Fault) -> None:
+        """Note that an index cannot be opened, and when to try again."""
+        self._failed[opening.index] = fault
+        before = self._retry.get(opening.index, (0.0, 0.0))[1]
+        wait = min(LAST_RETRY, max(FIRST_RETRY, 2 * before))
+        self._retry[opening.index] = (self._clock.mono() + wait, wait)
+
+    def _opened(self, opening: Opening, identity: Identity, handle: Any) -> None:
+        """Find the GPU that this identity belongs to, or meet a new one."""
+        index = opening.index
+        self._failed.pop(index, None)
+        self._retry.pop(index, None)
+        gpu = self._gpus.get(identity.key)
+        twin = gpu is not None and gpu.handle is not None and gpu.index != index and gpu.listed == self._number
+        if twin and opening.everything and identity.address is not None:
+            # two cards that give the same UUID: the PCI address tells them apart
+            identity = dataclasses.replace(identity, key=traces.spelled(identity.address))
+            gpu = self._gpus.get(identity.key)
+        if gpu is None:
+            gpu = Gpu(self._library, self._clock, identity, index, 2 * self._config.sources.nvml.every)
+            self._gpus[identity.key] = gpu
+        self._drop_place_holder(gpu, identity)
+        if gpu.handle is None:
+            if gpu.lane is not None:
+                gpu.lane.close()
+            gpu.open(identity, index, handle, opening.lane)
+        else:
+            gpu.move(identity, index)
+        gpu.listed = self._number
+        opening.gpu = gpu
+
+    def _drop_place_holder(self, gpu: Gpu, identity: Identity) -> None:
+        """Forget what stood for a GPU of this address while its UUID was not known."""
+        address = "" if identity.address is None else traces.spelled(identity.address)
+        holder = self._gpus.get(address)
+        if holder is not None and holder is not gpu and holder.handle is None:
+            del self._gpus[address]
+
+    def _conclude(self) -> None:
+        """Give each index that cannot be opened a name and its fault; what no index led to is gone."""
+        for index, fault in sorted(self._failed.items()):
+            gpu = self._known(index) or self._place_holder(index)
+            if gpu is not None:
+                gpu.lose(fault)
+                gpu.listed = self._number
+        for gpu in self._gpus.values():
+            if gpu.listed < self._number:
+                gpu.lose(verdicts.unlisted(self._count))
+
+    def _known(self, index: int) -> Gpu | None:
+        """Return the GPU that had this index before, where no other index has led to it."""
+        for gpu in self._gpus.values():
+            if gpu.index == index and (gpu.handle is None or gpu.listed < self._number):
+                return gpu
+        return None
+
+    def _place_holder(self, index: int) -> Gpu | None:
+        """Return a GPU that was never opened, named by the driver's own list or the PCI bus."""
+        open_now = {gpu.identity.address for gpu in self._gpus.values() if gpu.listed == self._number}
+        nameless = [other for other in sorted(self._failed) if self._known(other) is None]
+        identity = census.nameless(self._config, open_now, nameless).get(index)
+        if identity is None:
+            if index not in self._nameless:
+                self._nameless.add(index)
+                log.warning("GPU %d cannot be opened, and nothing says which card it is: %s", index, self._failed[index].words)
+            return None
+        gpu = self._gpus.get(identity.key)
+        if gpu is None:
+            gpu = Gpu(self._library, self._clock, identity, index, 2 * self._config.sources.nvml.every)
+            self._gpus[identity.key] = gpu
+        return gpu

@@ -1,0 +1,188 @@
+"""One GPU: its handle, what is wrong with it, and the Readings of each tier. `look` runs on its lane; the rest anywhere."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.metric import Metric
+from gpuwatch.model.reading import Absence, Fault, Reading, Tier
+from gpuwatch.sources.nvml import verdicts
+from gpuwatch.sources.nvml.fans import Fans
+from gpuwatch.sources.nvml.identity import Identity
+from gpuwatch.sources.nvml.lane import Lane
+from gpuwatch.sources.nvml.learned import Learned
+from gpuwatch.sources.nvml.library import GpuGone, Library, CallError
+from gpuwatch.sources.nvml.look import Give, Look, Plan
+from gpuwatch.sources.nvml.readers import CHAINS, CLOCK_REASONS, REASONS, Given
+
+SOURCE = "nvml"
+ALL_REASONS = sum(bit for bit, _ in REASONS)
+PATIENCE = 1.0  # seconds a call may take before the GPU counts as slow for calls that can wait
+
+log = logging.getLogger(__name__)
+
+
+class Gpu:
+    """One GPU that NVML shows or has shown. `handle` is None while it must not be used; `fault` says why.
+
+    `fault` may also be None with no handle: then the driver as a whole is down.
+    """
+
+    def __init__(self, library: Library, clock: Clock, identity: Identity, index: int, gap: float) -> None:
+        self._library = library
+        self._clock = clock
+        self._gap = gap
+        self._learned = Learned(gap)
+        self._fans: Fans | None = None
+        self._odd_reasons = 0  # bits that are newer than we are, each logged once
+        self._since = 0.0  # when it was given up
+        self._barren_fault: Fault | None = None
+        self.identity = identity
+        self.index = index
+        self.target = identity.target(index)
+        self.handle: Any = None
+        self.fault: Fault | None = None
+        self.lane: Lane | None = None
+        self.listed = 0  # number of the last enumeration that found it
+
+    def __str__(self) -> str:
+        return f"GPU {self.index} ({self.identity.info.get('pci_bus_id', self.identity.key)})"
+
+    def open(self, identity: Identity, index: int, handle: Any, lane: Lane) -> None:
+        """Take a handle that was just opened, and forget what the last one taught."""
+        self._learned, self._fans = Learned(self._gap), None
+        self.move(identity, index)
+        if self.fault is not None:
+            log.info("%s answers again after %.0f s", self, self._clock.mono() - self._since)
+        self.fault, self.lane = None, lane
+        self.handle = handle
+
+    def move(self, identity: Identity, index: int) -> None:
+        """Take the index and the facts that NVML has for it now."""
+        if (identity, index) != (self.identity, self.index):
+            self.identity, self.index, self._fans = identity, index, None
+            self.target = identity.target(index)
+
+    def lose(self, fault: Fault) -> None:
+        """Give the handle up: no call is made with it again (XuehaiPan/nvitop#139). What was said first stays said."""
+        self.handle = None
+        if self.fault is None:
+            self._since = self._clock.mono()
+        elif fault.kind in (self.fault.kind, "unknown_error"):  # a lost GPU is reported as 15 or 999, in turns
+            return
+        self.fault = fault
+        log.warning("%s: %s", self, fault.words)
+
+    def let_go(self) -> None:
+        """Give the handle up since the driver as a whole is down."""
+        self.handle = None
+
+    @property
+    def unreachable(self) -> Fault | None:
+        """The fault of a GPU that gives no values at all, None for one that gives any."""
+        return self.fault or self._barren_fault
+
+    def stuck(self) -> float:
+        """Return for how many seconds its present job has been running."""
+        return 0.0 if self.lane is None else self.lane.running(self._clock.mono())
+
+    @property
+    def wants_throughput(self) -> bool:
+        """Whether a 20 ms sample of the PCIe link is worth its cost now."""
+        return self.handle is not None and self._learned.sampleable and self.stuck() < PATIENCE
+
+    def sampled(self, found: Mapping[Metric, float | Absence]) -> None:
+        """Take a sample of the PCIe link; it goes out with the next normal Reading."""
+        self._learned.sampled(found, self._clock.mono())
+
+    def look(self, tier: Tier) -> list[Reading]:
+        """Read everything of one tier; raises DriverGone. A GPU that is lost meanwhile gives Readings without values."""
+        learned, handle = self._learned, self.handle
+        if handle is None:
+            return [self.silent(tier)]
+        at, started = self._clock.wall(), self._clock.mono()
+        learned.ways.refresh(started)
+        look = Look(self._library, handle, learned.ways, learned.gives, started)
+        fans: list[Reading] = []
+        try:
+            plan = self._plan(learned, tier, handle)
+            look.run(plan)
+            if tier is Tier.NORMAL:
+                self._fans = self._fans or Fans(self._library, self.target, self._clock)
+                fans = self._fans.look(handle)
+        except GpuGone as error:
+            self.lose(verdicts.gone(error.code))
+            return [self.silent(each) for each in Tier]  # every tier at once: no old value outlives the GPU
+        learned.complete(tier, look, self._clock.mono(), integrated=self.identity.integrated)
+        mine = Reading(
+            source=SOURCE,
+            tier=tier,
+            target=self.target,
+            at=at,
+            took=self._clock.mono() - started,
+            values=look.values,
+            absent=look.absent,
+            fault=self._judge(learned, plan, look),
+        )
+        return [mine, *fans]
+
+    def silent(self, tier: Tier, reason: Absence | None = None, fault: Fault | None = None) -> Reading:
+        """Return a Reading in which all that this GPU would give is absent; made by any thread, without a call."""
+        fault = fault or self.fault
+        expected = self._learned.expected.get(tier) or tuple(metric for chain in CHAINS[tier] for metric in chain.metrics)
+        return Reading(
+            source=SOURCE,
+            tier=tier,
+            target=self.target,
+            at=self._clock.wall(),
+            took=0.0,
+            values={},
+            absent=dict.fromkeys(expected, reason or verdicts.reason(fault)),
+            fault=fault,
+        )
+
+    def _judge(self, learned: Learned, plan: Plan, look: Look) -> Fault | None:
+        """Return what the errors of this look say about the GPU as a whole."""
+        codes = frozenset(look.codes) - verdicts.PERMANENT
+        learned.barren = 0 if look.values or not codes else learned.barren + 1
+        self._barren_fault = verdicts.barren(codes, learned.barren) if learned.barren else None
+        if self._barren_fault is verdicts.STALE_HANDLE:
+            self.lose(verdicts.STALE_HANDLE)
+        if self._barren_fault is not None:
+            return self._barren_fault
+        failing = learned.ways.failing(plan.chains)
+        if failing is not None:
+            chain, code, count = failing
+            return verdicts.keeps_failing(chain.metrics[0].id, code, count)
+        return next((verdicts.ailing(code) for code in look.codes if code in verdicts.AILMENTS), None)
+
+    def _plan(self, learned: Learned, tier: Tier, handle: Any) -> Plan:
+        """Return what is to be asked, made anew when something is found to be missing or is to be tried again."""
+        plan = learned.plans.get(tier)
+        if plan is None or plan.version != learned.ways.version:
+            if tier is Tier.FAST and CLOCK_REASONS not in learned.gives:
+                learned.gives[CLOCK_REASONS] = self._reasons(handle)
+            plan = learned.plans[tier] = Plan(learned.chains(tier), learned.ways, self._library, learned.gives)
+        return plan
+
+    def _reasons(self, handle: Any) -> Give:
+        """Return the reader of the clock event reasons that this card supports; raises GpuGone and DriverGone."""
+        supported = ALL_REASONS
+        for function in ("nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"):
+            try:
+                supported = int(self._library.named(function, handle))
+                break
+            except CallError as error:
+                if type(error) is not CallError:
+                    raise
+        reasons = tuple((bit, metric) for bit, metric in REASONS if bit & supported)
+
+        def give(answer: int) -> Given:
+            odd = answer & ~ALL_REASONS & ~self._odd_reasons
+            if odd:
+                self._odd_reasons |= odd
+                log.info("%s holds its clocks for a reason that is newer than gpuwatch: bits %#x", self, odd)
+            return {metric: float(bool(answer & bit)) for bit, metric in reasons}
+
+        return give

@@ -1,0 +1,51 @@
+"""A thread that may be lost in the driver: one for each GPU, one for the session. What it does can hang; we cannot."""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+from gpuwatch.model.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+class Lane:
+    """A daemon thread that runs jobs one after another; `since` says for how long the present one has been running."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._clock = clock
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._since: float | None = None
+        self._bugs: set[str] = set()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Queue a job; it runs after those before it."""
+        self._jobs.put(job)
+
+    def close(self) -> None:
+        """End the thread after the jobs that are queued."""
+        self._jobs.put(None)
+
+    def running(self, now: float) -> float:
+        """Return for how many seconds the present job has been running, 0 while idle."""
+        since = self._since
+        return 0.0 if since is None else now - since
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:  # idle until there is work; a daemon thread ends with the process
+            self._since = self._clock.mono()
+            try:
+                job()
+            except Exception as error:  # noqa: BLE001 - root of the thread: a bug must not cost this GPU's later readings
+                self._report(error)
+            finally:
+                self._since = None
+
+    def _report(self, error: Exception) -> None:
+        """Log a bug once for each kind, not once a second."""
+        kind = f"{type(error).__name__}: {error}"
+        if kind not in self._bugs:
+            self._bugs.add(kind)
+            log.error("a bug in %s, its readings are incomplete: %s", threading.current_thread().name, kind, exc_info=error)

@@ -1,0 +1,100 @@
+"""Calls into NVML with every answer classified: the value, or one of four exceptions that say how far the damage goes."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from gpuwatch.catalogue.own import NVML_ERRORS
+from gpuwatch.model.metric import Metric
+from gpuwatch.sources.nvml import bindings, verdicts
+
+
+class CallError(Exception):
+    """This call answered with an error; others may answer."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"NVML answers {code}")
+        self.code = code
+
+
+class GpuGone(CallError):
+    """The GPU is lost or needs a reset: its handle is not to be used again (XuehaiPan/nvitop#139)."""
+
+
+class DriverGone(CallError):
+    """NVML as a whole is no longer initialised, or no longer fits the driver."""
+
+
+class Library:
+    """pynvml behind calls that raise our exceptions, with a count of the errors. Used from all threads."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._error: type[Exception] = module.NVMLError
+        self._lock = threading.Lock()
+        self._errors = dict.fromkeys(NVML_ERRORS.values(), 0.0)
+
+    def find(self, name: str) -> Callable[..., Any] | None:
+        """Return a function of pynvml, None where this version of it is older than the function."""
+        function: Callable[..., Any] | None = getattr(self._module, name, None)
+        return function
+
+    def call(self, function: Callable[..., Any] | None, *arguments: Any) -> Any:
+        """Call a function; raises CallError, GpuGone or DriverGone."""
+        if function is None:
+            raise CallError(verdicts.FUNCTION_NOT_FOUND)
+        try:
+            return function(*arguments)
+        except self._error as error:
+            raise self.classify(int(error.value)) from None  # type: ignore[attr-defined] # NVMLError has it
+
+    def classify(self, code: int) -> CallError:
+        """Count an error and return the exception for it."""
+        metric = NVML_ERRORS.get(str(code))
+        if metric is not None and code not in verdicts.PERMANENT:
+            with self._lock:
+                self._errors[metric] += 1
+        if code in verdicts.GONE:
+            return GpuGone(code)
+        return DriverGone(code) if code in verdicts.PROCESS_WIDE else CallError(code)
+
+    def named(self, name: str, *arguments: Any) -> Any:
+        """Call a function by its name."""
+        return self.call(self.find(name), *arguments)
+
+    def struct(self, name: str, version: str) -> Any:
+        """Return a fresh struct of pynvml with its version word; raises CallError where this pynvml has none."""
+        kind = getattr(self._module, name, None)
+        word = getattr(self._module, version, None)
+        if kind is None or word is None:
+            raise CallError(verdicts.FUNCTION_NOT_FOUND)
+        made = kind()
+        made.version = word
+        return made
+
+    def symbol(self, name: str, *arguments: Any) -> None:
+        """Call a symbol of the library itself, where pynvml's function of that name leaves something out."""
+        self.call(self._raw, name, *arguments)
+
+    def _raw(self, name: str, *arguments: Any) -> None:
+        function = self._module._nvmlGetFunctionPointer(name)  # noqa: SLF001 - its only way to a symbol, unchanged for years
+        self._module._nvmlCheckReturn(function(*arguments))  # noqa: SLF001 - as above
+
+    def text(self, name: str, *arguments: Any) -> str:
+        """Call a function that gives text; "" where the driver does not answer it."""
+        function = self.find(name)
+        try:
+            return "" if function is None else str(self.call(bindings.text, function, *arguments))
+        except (GpuGone, DriverGone):
+            raise
+        except CallError:
+            return ""
+
+    def errors(self) -> dict[Metric, float]:
+        """Return the errors so far by code."""
+        with self._lock:
+            return dict(self._errors)
+
+    def describe(self, code: int) -> str:
+        """Return NVML's own words for a code."""
+        return str(self._module.NVMLError(code))

@@ -1,0 +1,304 @@
+"""How each number of a GPU is read: one Chain a call or field, with what to try on drivers that lack the first way.
+
+A new metric is one Chain in the list of its tier. Chains whose present way is a Field are read together in one call.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuwatch.catalogue import gpu
+from gpuwatch.model.metric import Metric
+from gpuwatch.model.reading import Absence, Tier
+from gpuwatch.sources.nvml.fields import Field
+
+Given = Mapping[Metric, float | Absence]
+ALL_ONES = frozenset((0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF))  # NVML_VALUE_NOT_AVAILABLE in either width
+MEMORY_V2 = 0x02000028  # sizeof(nvmlMemory_v2_t) | 2 << 24
+NANOSECONDS = 1e-9
+MILLI = 1e-3
+MEGA = 1e6
+NO_STATE = 32  # NVML_PSTATE_UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One NVML function with its arguments after the handle, and what its answer gives.
+
+    `newer` calls take a number that an old driver may not know: INVALID_ARGUMENT then means that it never will.
+    """
+
+    function: str
+    give: Callable[[Any], Given]
+    arguments: tuple[int, ...] = ()
+    newer: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chain:
+    """What gives these metrics: the first way that this GPU's driver has. Compared by identity."""
+
+    metrics: tuple[Metric, ...]
+    ways: tuple[Call | Field, ...]
+
+
+def number(raw: float, scale: float = 1.0) -> float | Absence:
+    """Return a plain answer in the metric's unit."""
+    return Absence.UNSUPPORTED if raw in ALL_ONES else raw * scale
+
+
+def percent(raw: int) -> float | Absence:
+    """Return a share of time; drivers have answered over 100 (Syllo/nvtop#110), which is no share."""
+    if raw in ALL_ONES:
+        return Absence.UNSUPPORTED
+    return Absence.FAILED if raw > 100 else raw / 100
+
+
+def single(metric: Metric, scale: float = 1.0) -> Callable[[Any], Given]:
+    """Return the reader of an answer that is one number."""
+    return lambda answer: {metric: number(answer, scale)}
+
+
+def utilization(answer: Any) -> Given:
+    """Read nvmlUtilization_t."""
+    return {gpu.UTILIZATION: percent(answer.gpu), gpu.MEMORY_ACTIVITY: percent(answer.memory)}
+
+
+def memory_amount(answer: Any) -> Absence | None:
+    """Return why a memory answer is not to be used, None where it is."""
+    if answer.total == 0 or answer.total in ALL_ONES:
+        return Absence.UNSUPPORTED  # Jetson and GB10 share the host's memory
+    if answer.used in ALL_ONES:
+        return Absence.UNSUPPORTED
+    return Absence.FAILED if answer.used > answer.total or answer.free > answer.total else None
+
+
+def memory(answer: Any) -> Given:
+    """Read nvmlMemory_t in either version; version 1 counts the reserved part as used and does not tell it apart."""
+    why = memory_amount(answer)
+    if why is not None:
+        return dict.fromkeys((gpu.MEMORY_USED, gpu.MEMORY_FREE, gpu.MEMORY_RESERVED), why)
+    reserved = getattr(answer, "reserved", None)
+    return {
+        gpu.MEMORY_USED: float(answer.used),
+        gpu.MEMORY_FREE: float(answer.free),
+        gpu.MEMORY_RESERVED: Absence.UNSUPPORTED if reserved is None else number(reserved),
+    }
+
+
+def memory_size(answer: Any) -> Given:
+    """Read the total of nvmlMemory_t."""
+    return {gpu.MEMORY_SIZE: memory_amount(answer) or float(answer.total)}
+
+
+def bar1(answer: Any) -> Given:
+    """Read nvmlBAR1Memory_t."""
+    total, used = answer.bar1Total, answer.bar1Used
+    if total in ALL_ONES or total == 0:
+        return {gpu.BAR1_SIZE: Absence.UNSUPPORTED, gpu.BAR1_USED: Absence.UNSUPPORTED}
+    return {gpu.BAR1_SIZE: float(total), gpu.BAR1_USED: Absence.FAILED if used > total else float(used)}
+
+
+def margin(answer: int) -> Given:
+    """Read degrees left; 0 and below were found unreliable (gpud) and mean nothing."""
+    return {gpu.TEMPERATURE_MARGIN: float(answer) if answer > 0 else Absence.EMPTY}
+
+
+def performance_state(answer: int) -> Given:
+    """Read a P-state."""
+    return {gpu.PERFORMANCE_STATE: Absence.EMPTY if answer == NO_STATE else number(answer)}
+
+
+def compute_mode(answer: int) -> Given:
+    """Read who may open a compute context; a mode that is newer than we are is none of ours."""
+    names = tuple(gpu.COMPUTE_MODE)
+    if answer >= len(names):
+        return dict.fromkeys(gpu.COMPUTE_MODE.values(), Absence.FAILED)
+    return gpu.COMPUTE_MODE.at(names[answer])
+
+
+def ecc_mode(answer: Any) -> Given:
+    """Read (current, pending)."""
+    return {gpu.ECC_MODE["current"]: number(answer[0]), gpu.ECC_MODE["pending"]: number(answer[1])}
+
+
+def engine(metric: Metric) -> Callable[[Any], Given]:
+    """Return the reader of (percent, sampling period)."""
+    return lambda answer: {metric: percent(answer[0])}
+
+
+def element(metric: Metric, index: int, scale: float = 1.0) -> Callable[[Any], Given]:
+    """Return the reader of one element of a tuple."""
+    return lambda answer: {metric: number(answer[index], scale)}
+
+
+def one(metric: Metric, *ways: Call | Field) -> Chain:
+    """Return a chain of one metric."""
+    return Chain((metric,), ways)
+
+
+def call(metric: Metric, function: str, *arguments: int, scale: float = 1.0, newer: bool = False) -> Call:
+    """Return a call that answers with one number."""
+    return Call(function, single(metric, scale), arguments, newer)
+
+
+def violation(metric: Metric, policy: int) -> Call:
+    """Return the old way to a time counter; violationTime is in ns, although referenceTime is in us (nvml.md 2.5)."""
+    return Call(
+        "nvmlDeviceGetViolationStatus",
+        lambda answer: {metric: number(answer.violationTime, NANOSECONDS)},
+        (policy,),
+        newer=True,
+    )
+
+
+# Bits of the clock event reasons, in the order of CLOCK_EVENT (0x1 gpu_idle ... 0x400 reliability).
+REASONS = tuple((1 << bit, metric) for bit, metric in enumerate(gpu.CLOCK_EVENT.values()))
+
+
+def reasons(answer: int) -> Given:
+    """Read the reasons that hold the clocks down, one bit each."""
+    return {metric: float(bool(answer & bit)) for bit, metric in REASONS}
+
+
+CLOCK_REASONS = Chain(
+    tuple(gpu.CLOCK_EVENT.values()),
+    (
+        Call("nvmlDeviceGetCurrentClocksEventReasons", reasons),
+        Call("nvmlDeviceGetCurrentClocksThrottleReasons", reasons),  # before R535
+    ),
+)
+PCIE_COUNTERS = (
+    one(gpu.PCIE_TRANSMIT_RAW, Field(197, gpu.PCIE_TRANSMIT_RAW)),
+    one(gpu.PCIE_RECEIVE_RAW, Field(198, gpu.PCIE_RECEIVE_RAW)),
+)
+TEMPERATURE_CORE, TEMPERATURE_MEMORY = gpu.TEMPERATURE["core"], gpu.TEMPERATURE["memory"]
+FAST = (
+    Chain((gpu.UTILIZATION, gpu.MEMORY_ACTIVITY), (Call("nvmlDeviceGetUtilizationRates", utilization),)),
+    Chain(
+        (gpu.MEMORY_USED, gpu.MEMORY_FREE, gpu.MEMORY_RESERVED),
+        (Call("nvmlDeviceGetMemoryInfo", memory, (MEMORY_V2,), newer=True), Call("nvmlDeviceGetMemoryInfo", memory)),
+    ),
+    one(
+        TEMPERATURE_CORE,
+        call(TEMPERATURE_CORE, "nvmlDeviceGetTemperatureV", 0, newer=True),  # R570 and later
+        call(TEMPERATURE_CORE, "nvmlDeviceGetTemperature", 0),
+    ),
+    *(
+        one(metric, call(metric, "nvmlDeviceGetClockInfo", kind, scale=MEGA))
+        for kind, metric in enumerate(gpu.CLOCK.values())  # 0 graphics, 1 SM, 2 memory, 3 video
+    ),
+    CLOCK_REASONS,
+    one(gpu.TEMPERATURE_MARGIN, Call("nvmlDeviceGetMarginTemperature", margin)),
+    one(gpu.POWER, Field(186, gpu.POWER, MILLI), call(gpu.POWER, "nvmlDeviceGetPowerUsage", scale=MILLI)),
+    one(TEMPERATURE_MEMORY, Field(82, TEMPERATURE_MEMORY)),
+)
+
+ENGINES = {
+    "encoder": "nvmlDeviceGetEncoderUtilization",
+    "decoder": "nvmlDeviceGetDecoderUtilization",
+    "jpeg": "nvmlDeviceGetJpgUtilization",
+    "ofa": "nvmlDeviceGetOfaUtilization",
+}
+# reason: field in ns, policy of the old call (None where it has none). The units of 77 to 79 are not documented; ns like
+# their neighbours (nvml.md 2.5, to be verified on hardware).
+EVENT_SECONDS: dict[Metric, tuple[int, int | None]] = {
+    gpu.CLOCK_EVENT_SECONDS["sw_power_cap"]: (74, 0),
+    gpu.CLOCK_EVENT_SECONDS["sync_boost"]: (76, 2),
+    gpu.CLOCK_EVENT_SECONDS["sw_thermal"]: (269, None),
+    gpu.CLOCK_EVENT_SECONDS["hw_thermal"]: (270, None),
+    gpu.CLOCK_EVENT_SECONDS["hw_power_brake"]: (271, None),
+    gpu.CLOCK_EVENT_SECONDS["board_limit"]: (77, 3),
+    gpu.CLOCK_EVENT_SECONDS["low_utilization"]: (78, 4),
+    gpu.CLOCK_EVENT_SECONDS["reliability"]: (79, 5),
+    gpu.CLOCK_EVENT_THERMAL_SECONDS: (75, 1),
+}
+NORMAL = (
+    *(one(metric, Call(ENGINES[name], engine(metric))) for name, metric in gpu.ENGINE_UTILIZATION.items()),
+    one(gpu.PERFORMANCE_STATE, Call("nvmlDeviceGetPerformanceState", performance_state)),
+    one(gpu.POWER_AVERAGE, Field(185, gpu.POWER_AVERAGE, MILLI)),
+    one(gpu.ENERGY, Field(83, gpu.ENERGY, MILLI), call(gpu.ENERGY, "nvmlDeviceGetTotalEnergyConsumption", scale=MILLI)),
+    *(
+        one(metric, Field(field, metric, NANOSECONDS), *(() if policy is None else (violation(metric, policy),)))
+        for metric, (field, policy) in EVENT_SECONDS.items()
+    ),
+)
+
+POWER_LIMITS: dict[str, tuple[int, str, int | None]] = {  # limit: field, the call before R535, element of its answer
+    "enforced": (190, "nvmlDeviceGetEnforcedPowerLimit", None),
+    "requested": (192, "nvmlDeviceGetPowerManagementLimit", None),
+    "default": (189, "nvmlDeviceGetPowerManagementDefaultLimit", None),
+    "min": (187, "nvmlDeviceGetPowerManagementLimitConstraints", 0),
+    "max": (188, "nvmlDeviceGetPowerManagementLimitConstraints", 1),
+}
+PCIE_ERRORS = {
+    "correctable": 173,
+    "nak_received": 174,
+    "receiver": 175,
+    "bad_tlp": 176,
+    "nak_sent": 177,
+    "bad_dllp": 178,
+    "non_fatal": 179,
+    "fatal": 180,
+    "unsupported_request": 181,
+    "lcrc": 182,
+    "recovery": 169,
+}
+ECC_ERRORS = {"corrected_volatile": 3, "uncorrected_volatile": 4, "corrected_aggregate": 5, "uncorrected_aggregate": 6}
+PENDING = call(gpu.PAGE_RETIREMENT_PENDING, "nvmlDeviceGetRetiredPagesPendingStatus")
+
+
+def power_limit(name: str) -> Chain:
+    """Return how one power limit is read."""
+    metric = gpu.POWER_LIMIT[name]
+    field, function, index = POWER_LIMITS[name]
+    give = single(metric, MILLI) if index is None else element(metric, index, MILLI)
+    return one(metric, Field(field, metric, MILLI), Call(function, give))
+
+
+def remapped(metric: Metric, field: int, index: int) -> Chain:
+    """Return how one number of the row remapper is read."""
+    return one(metric, Field(field, metric), Call("nvmlDeviceGetRemappedRows", element(metric, index)))
+
+
+SLOW = (
+    Chain((gpu.BAR1_SIZE, gpu.BAR1_USED), (Call("nvmlDeviceGetBAR1MemoryInfo", bar1),)),
+    *(power_limit(name) for name in gpu.POWER_LIMIT),
+    one(gpu.PCIE_GENERATION, call(gpu.PCIE_GENERATION, "nvmlDeviceGetCurrPcieLinkGeneration")),
+    one(gpu.PCIE_WIDTH, call(gpu.PCIE_WIDTH, "nvmlDeviceGetCurrPcieLinkWidth")),
+    one(gpu.PCIE_REPLAYS, Field(94, gpu.PCIE_REPLAYS), call(gpu.PCIE_REPLAYS, "nvmlDeviceGetPcieReplayCounter")),
+    one(gpu.PCIE_REPLAY_ROLLOVERS, Field(95, gpu.PCIE_REPLAY_ROLLOVERS)),
+    *(one(metric, Field(PCIE_ERRORS[name], metric)) for name, metric in gpu.PCIE_ERRORS.items()),
+    one(gpu.PERSISTENCE_MODE, call(gpu.PERSISTENCE_MODE, "nvmlDeviceGetPersistenceMode")),
+    Chain(tuple(gpu.COMPUTE_MODE.values()), (Call("nvmlDeviceGetComputeMode", compute_mode),)),
+    Chain(tuple(gpu.ECC_MODE.values()), (Call("nvmlDeviceGetEccMode", ecc_mode),)),
+    *(one(metric, Field(ECC_ERRORS[name], metric)) for name, metric in gpu.ECC_ERRORS.items()),
+    remapped(gpu.REMAPPED_ROWS["correctable"], 142, 0),
+    remapped(gpu.REMAPPED_ROWS["uncorrectable"], 143, 1),
+    remapped(gpu.ROW_REMAP_PENDING, 144, 2),
+    remapped(gpu.ROW_REMAP_FAILURE, 145, 3),
+    one(gpu.RETIRED_PAGES["single_bit"], Field(29, gpu.RETIRED_PAGES["single_bit"])),
+    one(gpu.RETIRED_PAGES["double_bit"], Field(30, gpu.RETIRED_PAGES["double_bit"])),
+    one(gpu.PAGE_RETIREMENT_PENDING, Field(31, gpu.PAGE_RETIREMENT_PENDING), PENDING),
+)
+
+THRESHOLDS = {"shutdown": 0, "slowdown": 1, "mem_max": 2, "gpu_max": 3, "acoustic": 5}
+OFFSETS = {"shutdown": 193, "slowdown": 194, "mem_max": 195, "gpu_max": 196}
+STATIC = (  # read once for each time a GPU is opened, sent with every slow round
+    Chain(
+        (gpu.MEMORY_SIZE,),
+        (Call("nvmlDeviceGetMemoryInfo", memory_size, (MEMORY_V2,), newer=True), Call("nvmlDeviceGetMemoryInfo", memory_size)),
+    ),
+    *(
+        one(metric, call(metric, "nvmlDeviceGetMaxClockInfo", kind, scale=MEGA))
+        for kind, metric in enumerate(gpu.CLOCK_MAX.values())
+    ),
+    *(
+        one(metric, call(metric, "nvmlDeviceGetTemperatureThreshold", THRESHOLDS[name], newer=True))
+        for name, metric in gpu.TEMPERATURE_LIMIT.items()
+    ),
+    *(one(metric, Field(OFFSETS[name], metric, signed=True)) for name, metric in gpu.TEMPERATURE_TLIMIT_OFFSET.items()),
+    one(gpu.PCIE_GENERATION_MAX, call(gpu.PCIE_GENERATION_MAX, "nvmlDeviceGetMaxPcieLinkGeneration")),
+    one(gpu.PCIE_WIDTH_MAX, call(gpu.PCIE_WIDTH_MAX, "nvmlDeviceGetMaxPcieLinkWidth")),
+)
+CHAINS = {Tier.FAST: FAST, Tier.NORMAL: NORMAL, Tier.SLOW: SLOW + STATIC}

@@ -1,0 +1,219 @@
+"""The source: three rounds (fast, normal, slow) over the GPUs, each of which may be stuck in the driver.
+
+`ask` returns at once. One thread a tier conducts its rounds: it hands each GPU's lane a job, waits for the answers and ends
+the round, at the latest when patience runs out. No thread that may be stuck is ever waited for longer than that.
+"""
+
+import logging
+import queue
+import threading
+from dataclasses import dataclass
+
+from gpuwatch.config import Config
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.reading import Absence, Fault, Tier
+from gpuwatch.sources.nvml import verdicts
+from gpuwatch.sources.nvml.fleet import Opening
+from gpuwatch.sources.nvml.gpu import PATIENCE, Gpu
+from gpuwatch.sources.nvml.library import DriverGone
+from gpuwatch.sources.nvml.pcie import Throughput
+from gpuwatch.sources.nvml.session import Session
+from gpuwatch.sources.source import Answer
+
+DRIVER_KEY = ""  # the session's place in a round; the driver's target has no key
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One ask, on its way to the thread of its tier."""
+
+    skip: frozenset[str]
+    answer: Answer
+
+
+class Round:
+    """Who has not answered yet. After `wait` has returned it is over, and what was not begun is not begun any more."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self._pending: set[str] = set()
+        self._lock = threading.Lock()
+        self._all = threading.Event()
+        self._full = False
+
+    def add(self, name: str) -> None:
+        """Expect an answer."""
+        with self._lock:
+            self._pending.add(name)
+
+    def finish(self, name: str) -> None:
+        """Count an answer."""
+        with self._lock:
+            self._pending.discard(name)
+            if self._full and not self._pending:
+                self._all.set()
+
+    def wait(self, seconds: float) -> list[str]:
+        """Wait for all answers; return who gave none in time."""
+        with self._lock:
+            self._full = True
+            if not self._pending:
+                self._all.set()
+        self._all.wait(seconds)
+        with self._lock:
+            self.over = True
+            return sorted(self._pending)
+
+
+class Nvml:
+    """All GPUs of this host that libnvidia-ml shows, and the driver itself."""
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        options = config.sources.nvml
+        self._clock = clock
+        self._deadline = float(options.deadline)
+        self._periods = {Tier.FAST: options.every, Tier.NORMAL: options.every_normal, Tier.SLOW: options.every_slow}
+        self._hung: dict[str, float] = {}
+        self._told = ""
+        self._started = clock.mono()
+        self._session = Session(config, clock)
+        self._throughput = Throughput(self._session, float(options.every_normal), clock)
+        self._asks: dict[Tier, queue.SimpleQueue[Request | None]] = {tier: queue.SimpleQueue() for tier in Tier}
+        for tier in Tier:
+            threading.Thread(target=self._run, args=(tier,), name=f"nvml-{tier.value}", daemon=True).start()
+
+    def ask(self, tier: Tier, skip: frozenset[str], answer: Answer) -> None:
+        """Begin a round; returns at once."""
+        self._asks[tier].put(Request(skip, answer))
+
+    def close(self) -> None:
+        """Let go of NVML as far as its threads come back."""
+        for asks in self._asks.values():
+            asks.put(None)
+        self._throughput.close()
+        self._session.close()
+
+    def _run(self, tier: Tier) -> None:
+        while (request := self._asks[tier].get()) is not None:  # idle between rounds; a daemon thread ends with the process
+            busy: list[str] = []
+            try:
+                busy = self._conduct(tier, request.skip, request.answer)
+            except Exception:
+                log.exception("a bug in the %s round of nvml, its readings are incomplete", tier.value)
+            request.answer.done(busy)
+
+    def _conduct(self, tier: Tier, skip: frozenset[str], answer: Answer) -> list[str]:
+        """Ask every GPU that can be asked, answer for those that cannot; return the keys of those that did not come back."""
+        self._session.begun.wait(max(0.0, self._started + self._deadline - self._clock.mono()))  # only at the start
+        round_ = Round()
+        if tier is Tier.NORMAL:
+            self._ask_session(round_, answer)
+        patience = min(self._deadline, self._periods[tier])
+        busy: list[str] = []
+        asked: set[str] = set()
+        fleet = self._session.fleet
+        if fleet is not None:
+            for opening in fleet.openings():
+                if opening.lane.running(self._clock.mono()) < PATIENCE:
+                    patience = self._deadline  # the first call to a GPU is the slow one
+                    self._ask_opening(opening, tier, round_, answer)
+            for gpu in fleet.gpus():
+                if gpu.identity.key not in skip:
+                    asked.add(gpu.identity.key)
+                    busy += self._ask_gpu(gpu, tier, round_, answer)
+        late = round_.wait(patience)
+        if fleet is not None:
+            fleet.look_for_overdue(self._deadline)
+            for gpu in fleet.gpus():  # those that turned out meanwhile to be there, but cannot be opened
+                if gpu.handle is None and gpu.identity.key not in asked | skip:
+                    answer.reading(gpu.silent(tier))
+        if tier is Tier.NORMAL:
+            self._throughput.asked()
+        if self._session.restart and not self._told:
+            self._told = self._session.restart
+            answer.restart(self._told)
+        return busy + [name for name in late if name != DRIVER_KEY and not name.startswith("#")]
+
+    def _ask_session(self, round_: Round, answer: Answer) -> None:
+        """Have the driver looked at, or say that it does not come back."""
+        session = self._session
+        stuck = session.lane.running(self._clock.mono())
+        if stuck > self._deadline:
+            fault = Fault("failed", f"a call to NVML itself has not returned for {stuck:.0f} s")
+            for reading in session.readings(fault):
+                answer.reading(reading)
+        elif stuck < PATIENCE:
+            round_.add(DRIVER_KEY)
+
+            def job() -> None:
+                try:
+                    if not round_.over:
+                        session.survey(answer)
+                finally:
+                    round_.finish(DRIVER_KEY)
+
+            session.lane.submit(job)
+
+    def _ask_opening(self, opening: Opening, tier: Tier, round_: Round, answer: Answer) -> None:
+        """Have a GPU read as soon as it is open, in this same round."""
+        name = f"#{opening.index}"
+        round_.add(name)
+
+        def job() -> None:
+            try:
+                gpu = opening.gpu
+                if gpu is not None and gpu.lane is opening.lane and not round_.over:
+                    self._look(gpu, tier, answer)
+            finally:
+                round_.finish(name)
+
+        opening.lane.submit(job)
+
+    def _ask_gpu(self, gpu: Gpu, tier: Tier, round_: Round, answer: Answer) -> list[str]:
+        """Hand a GPU's lane its job, or answer in its place; return its key if its last call has not come back."""
+        key, lane = gpu.identity.key, gpu.lane
+        if gpu.handle is None or lane is None:
+            answer.reading(gpu.silent(tier))
+            return []
+        stuck = gpu.stuck()
+        if stuck >= PATIENCE:
+            if stuck >= self._deadline:
+                self._note_hung(gpu, stuck)
+                answer.reading(gpu.silent(tier, Absence.LATE, verdicts.hung(stuck)))
+            return [key]
+        round_.add(key)
+
+        def job() -> None:
+            try:
+                if not round_.over:
+                    self._look(gpu, tier, answer)
+            finally:
+                round_.finish(key)
+
+        lane.submit(job)
+        return []
+
+    def _look(self, gpu: Gpu, tier: Tier, answer: Answer) -> None:
+        """Read one GPU and send what it gave; on its lane."""
+        started = self._clock.mono()
+        try:
+            readings = gpu.look(tier)
+        except DriverGone as error:
+            self._session.driver_gone(error.code)
+            readings = [gpu.silent(tier)]
+        since = self._hung.pop(gpu.identity.key, None)
+        if since is not None:
+            log.info("%s comes back after %.0f s", gpu, self._clock.mono() - since)
+        if self._clock.mono() - started > self._deadline and gpu.handle is not None:
+            return  # it was reported as hung, and these values are old by now: the next round is whole
+        for reading in readings:
+            answer.reading(reading)
+
+    def _note_hung(self, gpu: Gpu, stuck: float) -> None:
+        """Log once that a GPU hangs."""
+        key = gpu.identity.key
+        if key not in self._hung:
+            self._hung[key] = self._clock.mono() - stuck
+            log.warning("%s: %s", gpu, verdicts.hung(stuck).words)

@@ -1,0 +1,248 @@
+"""NVML as a whole: whether it is initialised, what is in the way, how many GPUs it counts. Runs on a lane of its own."""
+
+import logging
+import threading
+from collections.abc import Mapping
+
+from gpuwatch.catalogue.gpu import DRIVER, DRIVER_MISMATCH, DRIVER_STATE, GPUS, VISIBLE
+from gpuwatch.catalogue.own import OWN
+from gpuwatch.config import Config
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.model.reading import Absence, Fault, Reading, Tier
+from gpuwatch.model.target import Target
+from gpuwatch.sources.nvml import bindings, traces, verdicts
+from gpuwatch.sources.nvml.fleet import Fleet
+from gpuwatch.sources.nvml.gpu import SOURCE
+from gpuwatch.sources.nvml.lane import Lane
+from gpuwatch.sources.nvml.library import DriverGone, Library, CallError
+from gpuwatch.sources.nvml.verdicts import Traces
+from gpuwatch.sources.source import Answer
+
+FIRST_RETRY, LAST_RETRY = 5.0, 60.0  # seconds between attempts to initialise
+UNREACHABLE = ("unknown_error", "no_permission")
+
+log = logging.getLogger(__name__)
+
+
+class Session:
+    """Initialises NVML, counts, enumerates, and says how the driver is. `fault` is None while it is well."""
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._up = False
+        self._was_up = False
+        self._shutdown_owed = False
+        self._seen = ("", "")  # version and kind of the kernel module when NVML was last tried
+        self._nodes = False
+        self._retry_at, self._wait = 0.0, 0.0
+        self._since = clock.mono()
+        self._versions: dict[str, str] = {}
+        self._visible: float | Absence = Absence.FAILED
+        self._empty = False  # the last count was 0 although GPUs answer
+        self.fault: Fault | None = Fault("failed", "NVML is being initialised")
+        self.library: Library | None = None
+        self.fleet: Fleet | None = None
+        self.restart = ""  # why a new process is wanted
+        self.begun = threading.Event()  # the first attempt is over
+        self.lane = Lane("nvml-session", clock)
+        self.lane.submit(self._begin)
+
+    def survey(self, answer: Answer) -> None:
+        """Look at the driver and at the list of GPUs, and say so; on the lane, once a normal round."""
+        module = traces.module(self._config.paths)
+        if not self._up:
+            if self._clock.mono() >= self._retry_at or self._moved(module):
+                self._start()
+        elif module[0] and self._seen[0] and module[0] != self._seen[0]:
+            self._want_restart(f"the kernel module went from {self._seen[0]} to {module[0]}")
+        else:
+            self._count()
+        for reading in self.readings():
+            answer.reading(reading)
+
+    def readings(self, fault: Fault | None = None) -> list[Reading]:
+        """Return how the driver is, how many GPUs it shows, and our errors; `fault` overrides what is known."""
+        fault = fault or self.fault or self._access()
+        state = fault.kind if fault else "ok"
+        mismatch = state == "version_mismatch" or (self._up and traces.replaced())
+        visible = VISIBLE["nvml"]
+        counted = self._visible if self._up else Absence.FAILED
+        found = [
+            self._reading(DRIVER, DRIVER_STATE.at(state) | {DRIVER_MISMATCH: float(mismatch)}, fault=fault, info=self._info()),
+            self._reading(GPUS, {}, {visible: counted})
+            if isinstance(counted, Absence)
+            else self._reading(GPUS, {visible: counted}),
+        ]
+        if self.library is not None:
+            found.append(self._reading(OWN, self.library.errors()))
+        return found
+
+    def driver_gone(self, code: int) -> None:
+        """A call answered that NVML is not initialised, the driver not loaded, or the versions differ; from any thread."""
+        with self._lock:
+            if not self._up:
+                return
+            self._up = False
+        fleet, library = self.fleet, self.library
+        if fleet is None or library is None:
+            return
+        fleet.let_go()
+        self._shutdown_owed = code != verdicts.UNINITIALIZED
+        self._retry_at, self._wait = 0.0, 0.0
+        if code == verdicts.LIB_RM_VERSION_MISMATCH:
+            self._want_restart("the kernel module was replaced")
+        self._set(verdicts.not_started(code, library.describe(code), self._traces()))
+        self.lane.submit(self._begin)
+
+    def close(self) -> None:
+        """Shut NVML down when the lane gets to it; nobody waits."""
+        self.lane.submit(self._shut_down)
+
+    def _begin(self) -> None:
+        """Try to initialise, unless that has happened meanwhile."""
+        try:
+            if not self._up:
+                self._start()
+        finally:
+            self.begun.set()
+
+    def _start(self) -> None:
+        """Load and initialise NVML, then enumerate; what fails becomes the driver's state."""
+        module = traces.module(self._config.paths)
+        facts = self._traces()
+        changed = bool(self._seen[0]) and module != self._seen
+        self._seen, self._nodes = module, facts.nodes
+        self._wait = min(LAST_RETRY, max(FIRST_RETRY, 2 * self._wait))
+        self._retry_at = self._clock.mono() + self._wait
+        try:
+            library = self.library = self.library or Library(bindings.load())
+        except bindings.BindingsError as error:
+            self._set(Fault("failed", str(error)))
+            return
+        if self._shutdown_owed:
+            self._shut_down()
+        try:
+            library.named("nvmlInit")
+        except CallError as error:
+            if error.code == verdicts.LIB_RM_VERSION_MISMATCH and (self._was_up or changed or traces.replaced()):
+                # pynvml keeps the file it mapped first: only a new process gets the library that fits (nvml.md 1.5)
+                self._want_restart("NVML no longer fits the kernel module")
+            self._set(verdicts.not_started(error.code, library.describe(error.code), facts))
+            return
+        self._wait = 0.0
+        self._versions = self._ask_versions(library)
+        if self.fleet is None:
+            self.fleet = Fleet(library, self._config, self._clock, self.driver_gone)
+        self._up = self._was_up = True
+        self._set(None)
+        self._count()
+
+    def _count(self) -> None:
+        """Count the GPUs, and open what is not open."""
+        library, fleet = self.library, self.fleet
+        if library is None or fleet is None:
+            return
+        try:
+            count = int(library.named("nvmlDeviceGetCount"))
+            if 0 <= count < fleet.count:  # asked again: an empty answer for once is no loss (netdata/netdata#23207)
+                count = int(library.named("nvmlDeviceGetCount"))
+        except DriverGone as error:
+            self.driver_gone(error.code)
+            return
+        except CallError as error:
+            self._visible = verdicts.absence(error.code)
+            return
+        if count == 0 and not self._empty and any(gpu.handle is not None for gpu in fleet.gpus()):
+            self._empty, self._visible = True, Absence.EMPTY
+            return
+        self._empty = False
+        if self._was_counted() and count != fleet.count:
+            log.warning("NVML shows %d GPUs, before it were %d", count, fleet.count)
+        self._visible = float(count)
+        fleet.enumerate(count)
+
+    def _was_counted(self) -> bool:
+        return isinstance(self._visible, float) and self.fleet is not None and self.fleet.count >= 0
+
+    def _access(self) -> Fault | None:
+        """Return that access to the devices was lost, where all GPUs fail at once without saying that they are lost."""
+        if not self._up or self.fleet is None:
+            return None
+        gpus = self.fleet.gpus()
+        faults = [fault for gpu in gpus if (fault := gpu.unreachable) is not None and fault.kind in UNREACHABLE]
+        if not gpus or len(faults) < len(gpus):
+            return None
+        facts = self._traces()
+        if len(gpus) == 1 and not facts.container:
+            return None  # may as well be the card
+        return verdicts.no_access(faults[0].code or verdicts.UNKNOWN, facts)
+
+    def _moved(self, module: tuple[str, str]) -> bool:
+        """Return whether the module or its nodes came or went since the last attempt."""
+        return module != self._seen or self._traces().nodes != self._nodes
+
+    def _traces(self) -> Traces:
+        return traces.collect(self._config.paths)
+
+    def _want_restart(self, why: str) -> None:
+        if not self.restart:
+            self.restart = "driver_change"
+            log.warning("%s: this worker asks to be replaced", why)
+
+    def _shut_down(self) -> None:
+        self._shutdown_owed = False
+        if self.library is not None:
+            try:
+                self.library.named("nvmlShutdown")
+            except CallError as error:
+                log.info("nvmlShutdown answers %d", error.code)
+
+    def _set(self, fault: Fault | None) -> None:
+        """Take a state, and log where it changes."""
+        before, self.fault = self.fault, fault
+        now = self._clock.mono()
+        if fault is not None and (before is None or (fault.kind, fault.words) != (before.kind, before.words)):
+            log.warning("driver: %s", fault.words)
+            self._since = now if before is None else self._since
+        elif fault is None and before is not None:
+            log.info("NVML is initialised after %.1f s, driver %s", now - self._since, self._versions.get("driver_version", "?"))
+
+    def _ask_versions(self, library: Library) -> dict[str, str]:
+        """Read the versions; the driver's may be missing or "N/A" (Jetson)."""
+        found = {
+            "driver_version": library.text("nvmlSystemGetDriverVersion"),
+            "nvml_version": library.text("nvmlSystemGetNVMLVersion"),
+        }
+        try:
+            cuda = int(library.named("nvmlSystemGetCudaDriverVersion_v2"))
+            found["cuda_version"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
+        except CallError:
+            found["cuda_version"] = ""
+        return {name: text for name, text in found.items() if text not in ("", "N/A")}
+
+    def _info(self) -> dict[str, str]:
+        version, kind = self._seen
+        facts = {"module_version": version, "module_type": kind}
+        return self._versions | {name: text for name, text in facts.items() if text}
+
+    def _reading(
+        self,
+        subject: Subject,
+        values: Mapping[Metric, float],
+        absent: Mapping[Metric, Absence] | None = None,
+        fault: Fault | None = None,
+        info: Mapping[str, str] | None = None,
+    ) -> Reading:
+        return Reading(
+            source=SOURCE,
+            tier=Tier.NORMAL,
+            target=Target(subject=subject, key="", info=info or {}),
+            at=self._clock.wall(),
+            took=0.0,
+            values=values,
+            absent=absent or {},
+            fault=fault,
+        )

@@ -1,0 +1,89 @@
+"""What the driver leaves in the file system: its version, its nodes, its list of GPUs. Read without touching NVML."""
+
+import os
+import re
+from pathlib import Path
+
+from gpuwatch.config import Paths
+from gpuwatch.sources import sysfs
+from gpuwatch.sources.nvml.verdicts import Traces
+
+VERSION = re.compile(r"NVRM version: NVIDIA UNIX (?P<open>Open )?.*?(?P<version>\d{3,}\.\d+(?:\.\d+)?)")
+ADDRESS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.[0-9a-f])?", re.IGNORECASE)
+UUID = re.compile(r"GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+NODE = re.compile(r"nvidia\d+")
+CONTAINER = (".dockerenv", "run/.containerenv")
+LIBRARY = "libnvidia-ml.so.1"
+Address = tuple[int, int, int]
+
+
+def module(paths: Paths) -> tuple[str, str]:
+    """Return version and kind ("open", "proprietary") of the loaded kernel module, ("", "") while none is loaded."""
+    found = VERSION.search(sysfs.fact(Path(paths.proc) / "driver/nvidia/version"))
+    if found is None:
+        return "", ""
+    return found["version"], "open" if found["open"] else "proprietary"
+
+
+def collect(paths: Paths) -> Traces:
+    """Look at all that bears on why NVML does not start."""
+    names = sysfs.entries(paths.dev)
+    root = Path(paths.root)
+    return Traces(
+        module=module(paths)[0] or None,
+        nodes="nvidiactl" in names and any(NODE.fullmatch(name) for name in names),
+        nouveau=(Path(paths.sys) / "module/nouveau").exists(),
+        container=any((root / mark).exists() for mark in CONTAINER),
+    )
+
+
+def address(text: str) -> Address | None:
+    """Return a PCI address in any of its spellings as (domain, bus, device), None for what is none.
+
+    NVML writes `00000000:65:00.0`, sysfs `0000:65:00.0`, Xid lines `0000:65:00`, lspci `65:00.0`.
+    """
+    found = ADDRESS.fullmatch(text.strip())
+    return None if found is None else (int(found[1] or "0", 16), int(found[2], 16), int(found[3], 16))
+
+
+def spelled(found: Address) -> str:
+    """Return a PCI address as sysfs writes it."""
+    domain, bus, device = found
+    return f"{domain:04x}:{bus:02x}:{device:02x}.0"
+
+
+def listed(paths: Paths) -> dict[Address, str]:
+    """Return the GPUs in the driver's own list, in PCI order, with the UUID where the driver knows it ("" else).
+
+    The list is there for dead GPUs too; a UUID that was never read shows as question marks (nvml.md 1.2).
+    """
+    folder = Path(paths.proc) / "driver/nvidia/gpus"
+    found: dict[Address, str] = {}
+    for name in sysfs.entries(folder):
+        where = address(name)
+        if where is not None:
+            uuid = UUID.search(sysfs.fact(folder / name / "information"))
+            found[where] = uuid[0] if uuid else ""
+    return dict(sorted(found.items()))
+
+
+def numa_node(paths: Paths, bus_id: str) -> str:
+    """Return the NUMA node next to a GPU, "" where the kernel names none (-1)."""
+    node = sysfs.fact(Path(paths.sys) / "bus/pci/devices" / bus_id / "numa_node")
+    return node if node.isdigit() else ""
+
+
+def replaced(maps: Path = Path("/proc/self/maps")) -> bool:
+    """Return whether the library that this process has mapped is no longer the one on disk.
+
+    pynvml keeps the first file it mapped for the life of the process; only a new process gets the new one.
+    """
+    for line in sysfs.read(maps).decode("utf-8", "replace").splitlines():
+        parts = line.split(maxsplit=5)
+        if len(parts) == 6 and "/libnvidia-ml.so" in parts[5]:
+            mapped = parts[5]
+            if mapped.endswith(" (deleted)"):
+                return True
+            link = Path(mapped).parent / LIBRARY
+            return link.exists() and os.path.realpath(link) != mapped
+    return False
