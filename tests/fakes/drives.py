@@ -42,8 +42,10 @@ def start(protocol: str, kind: str, status: int) -> dict[str, Any]:
     }
 
 
-def nvme(*, passed: bool = True, status: int = 0, temperature: int | None = 41, **health: int) -> Drive:
-    """Return an NVMe drive; `health` changes its log."""
+def nvme(
+    health: Mapping[str, int] | None = None, *, passed: bool = True, status: int = 0, temperature: int | None = 41, **changes: int
+) -> Drive:
+    """Return an NVMe drive; `health` and `changes` change its log."""
     log = {
         "critical_warning": 0,
         "available_spare": 100,
@@ -61,7 +63,9 @@ def nvme(*, passed: bool = True, status: int = 0, temperature: int | None = 41, 
         "num_err_log_entries": 8_000,
         "warning_temp_time": 0,
         "critical_comp_time": 0,
-    } | health
+        **(health or {}),
+        **changes,
+    }
     degrees = {} if temperature is None else {"temperature": {"current": temperature}}
     tree = {
         **start("NVMe", "nvme", status),

@@ -10,11 +10,13 @@ that lets `sources.disks` find a disk. Answers may be changed while a daemon run
 """
 
 import json
+import sys as system
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+NEWLINE = "\n"
 PROGRAM = Path(__file__).with_name("smartctl")
 Answer = Mapping[str, Any]
 
@@ -39,7 +41,9 @@ class FakeSmartctl:
         self._folder = folder
         (folder / "devices").mkdir(parents=True)
         self.program = folder / "smartctl"
-        self.program.symlink_to(PROGRAM)
+        script = PROGRAM.read_text()
+        self.program.write_text(f"#!{system.executable} -IS\n{script.partition(NEWLINE)[2]}")  # `python3` may be a slow wrapper
+        self.program.chmod(0o755)
 
     def answers(self, device: str, *answers: Answer) -> None:
         """Set the answers of a device; the last one repeats."""

@@ -1,18 +1,26 @@
 """The source with a real (fake) smartctl: a Reading for every disk, whatever becomes of its call."""
 
+import itertools
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import pytest
 
 from gpuwatch.catalogue import disk
-from gpuwatch.config import Config, Duration, Paths, Smart, Sources
+from gpuwatch.config import Config, Duration, Paths, Smart, Sources, plain
 from gpuwatch.model.reading import Absence, Reading, Tier
+from gpuwatch.sources import wire
 from gpuwatch.sources.smart import source
 from gpuwatch.sources.smart.numbers import READINGS
+from gpuwatch.sources.smart.run import Runner
+from gpuwatch.sources.smart.source import Smart as SmartSource
 from gpuwatch.sources.source import Source
 from tests.fakes.clock import FakeClock
 from tests.fakes.drives import Drive, Row, ata, nvme, sas
@@ -183,8 +191,7 @@ BAD: dict[str, tuple[Answer, str, Absence]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["nvme0n1", "sda", "sdb"])
-@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize(("what", "name"), list(zip(BAD, itertools.cycle(["nvme0n1", "sda", "sdb"]), strict=False)))
 def test_what_fails_for_one_disk_is_unknown_and_costs_no_other(three: Host, what: str, name: str) -> None:
     answer, kind, why = BAD[what]
     good = json.loads((three.smartctl.program.parent / "devices" / f"{name}.json").read_text())
@@ -219,7 +226,53 @@ def test_a_disk_that_hangs_costs_its_own_time_and_no_other_disk(three: Host, nam
     assert (three.state(name), three.fault(name)) == ("unknown", "timeout")
     assert Absence.LATE is three.readings[name].absent[disk.TEMPERATURE]
     assert [three.state(other) for other in three.readings if other != name] == ["ok", "ok"]
-    assert [three.readings[name].target.key] == three.busy
+    assert three.busy == []  # the call is over: it was killed
+
+
+def survived(pid: int, number: int) -> None:
+    """Kill nothing: a process in uninterruptible sleep looks the same."""
+
+
+def test_a_disk_whose_call_survives_sigkill_costs_no_other_disk(three: Host) -> None:
+    three.smartctl.answers("sda", hang())
+    config = Config(
+        sources=Sources(smart=Smart(smartctl=str(three.smartctl.program), deadline=Duration(1))),
+        paths=Paths(sys=str(three.sys), dev=str(three.dev), proc=str(three.proc)),
+    )
+    runner = Runner(kill=survived)
+    SmartSource(config, three.clock, runner).ask(Tier.SLOW, frozenset(), three)
+    pid = three.smartctl.calls("sda")[0].pid
+    os.kill(pid, signal.SIGKILL)
+    ends = time.monotonic() + 5
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < ends:
+        runner.run(["/bin/true"], 10)  # reaps it
+    assert (three.state("sda"), three.fault("sda")) == ("unknown", "stuck")
+    assert [three.state(name) for name in ("nvme0n1", "sdb")] == ["ok", "ok"]
+    assert [three.readings["sda"].target.key] == three.busy
+
+
+def test_the_worker_sends_a_reading_of_every_disk(three: Host) -> None:
+    three.smartctl.answers("sda", denied())
+    smart = Smart(smartctl=str(three.smartctl.program))
+    config = Config(sources=Sources(smart=smart), paths=Paths(sys=str(three.sys), dev=str(three.dev), proc=str(three.proc)))
+    command = [sys.executable, "-m", "gpuwatch.sources.worker", "gpuwatch-smart"]
+    got: dict[str, str] = {}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(wire.pack(wire.Setup(["smart"], plain(config))) + wire.pack(wire.Ask(1, Tier.SLOW)))
+        worker.stdin.flush()
+        for body in wire.frames(cast("BinaryIO", worker.stdout)):
+            frame = wire.from_worker(body)
+            if isinstance(frame, wire.Got):
+                reading = wire.reading(frame)
+                got[reading.target.labels["device"]] = next(
+                    state for state, metric in disk.VERDICT.items() if reading.values[metric]
+                )
+            elif isinstance(frame, wire.Done):
+                break
+        worker.stdin.close()
+    assert got == {"nvme0n1": "ok", "sda": "unknown", "sdb": "ok"}
 
 
 def test_a_disk_that_is_skipped_is_not_touched_and_says_so(three: Host) -> None:

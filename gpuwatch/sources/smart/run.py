@@ -56,8 +56,8 @@ class Runner:
         self._stuck: list[subprocess.Popen[bytes]] = []
         self._closed = False
 
-    def run(self, argv: Sequence[str], seconds: float) -> Run:
-        """Run `argv` for at most `seconds` (and GRACE, where it has to be killed)."""
+    def run(self, argv: Sequence[str], seconds: float, grace: float = GRACE) -> Run:
+        """Run `argv` for at most `seconds`, and `grace` more where it has to be killed."""
         ends = time.monotonic() + seconds
         self._stuck = [old for old in self._stuck if old.poll() is None]  # reaps what has ended at last
         try:
@@ -79,7 +79,7 @@ class Runner:
                 why = Ending.TIMEOUT
             if why is Ending.EXITED and not ended(child, ends - time.monotonic()):
                 why = Ending.TIMEOUT  # it closed its output and stays
-            if why is not Ending.EXITED and not self._end(child):
+            if why is not Ending.EXITED and not self._end(child, grace):
                 return Run(Ending.STUCK)
         finally:
             self._child = None
@@ -89,11 +89,11 @@ class Runner:
             return Run(Ending.SIGNALLED, -child.returncode, output)
         return Run(why, child.returncode, output)
 
-    def _end(self, child: "subprocess.Popen[bytes]") -> bool:
+    def _end(self, child: "subprocess.Popen[bytes]", grace: float) -> bool:
         """Kill the whole process group; say whether it is gone. What is not is remembered, so that it is reaped when it ends."""
         with contextlib.suppress(OSError):  # gone already, or not ours to kill (sudo): the wait tells
             self._kill(child.pid, signal.SIGKILL)
-        if ended(child, GRACE):
+        if ended(child, grace):
             return True
         self._stuck.append(child)
         return False

@@ -21,12 +21,13 @@ from gpuwatch.sources.disks import Disk, disks
 from gpuwatch.sources.smart import document, pysmart
 from gpuwatch.sources.smart.facts import Facts, merge
 from gpuwatch.sources.smart.numbers import numbers
-from gpuwatch.sources.smart.run import Ending, Run, Runner, find, left_over
+from gpuwatch.sources.smart.run import GRACE, Ending, Run, Runner, find, left_over
 from gpuwatch.sources.smart.verdict import Verdict, judge
 from gpuwatch.sources.source import Answer
 
 POLLED = {"nvme", "ata", "scsi"}
-SHARE = 0.9  # of a disk's deadline for its calls; the rest is for killing and telling, before the supervisor kills us
+# Of a disk's deadline, for its calls and for killing them; with the rest we tell it before the supervisor kills us.
+CALLS, KILLING, KILLING_LEAST = 0.8, 0.1, 0.5
 NO_JSON = re.compile(r"UNRECOGNIZED OPTION: *'?-?-?j", re.IGNORECASE)  # smartctl before 7.0
 WORDS_LIMIT = 300
 
@@ -73,11 +74,12 @@ class Smart:
                 look = unknown("no_smartctl", self._missing())
             elif disk.name in skip or not hanging.isdisjoint({node, str(self._dev / disk.name)}):
                 look = unknown("timeout", "an earlier look at this disk has not come back; it is left alone until it has")
+                busy.append(disk.key)
             else:
                 answer.working(disk.name)
-                look = self._look(program, disk, node, seconds * SHARE)
-            if look.verdict.fault and look.verdict.fault.kind in ("timeout", "stuck"):
-                busy.append(disk.key)
+                look = self._look(program, disk, node, seconds)
+                if look.verdict.fault and look.verdict.fault.kind == "stuck":
+                    busy.append(disk.key)
             answer.reading(self._reading(disk, look, at, started))
         answer.done(busy)
 
@@ -97,17 +99,18 @@ class Smart:
 
     def _look(self, program: str, disk: Disk, node: str, seconds: float) -> Look:
         """Call smartctl for one disk and understand what it says; a smartctl without JSON is called again for text."""
-        ends = self._clock.mono() + seconds
+        allowed, grace = seconds * CALLS, min(GRACE, max(KILLING_LEAST, seconds * KILLING))
+        ends = self._clock.mono() + allowed
         kind = ["-d", "nvme"] if disk.protocol == "nvme" else []
         # A disk that spins is left asleep. A solid one often answers CHECK POWER MODE with an error, which smartctl
         # takes for sleep: it would vanish.
         standby = ["-n", "standby"] if disk.rotational and self._options.standby else []
-        run = self._runner.run([program, *kind, "-i", "-H", "-A", "--json=o", *standby, node], seconds)
+        run = self._runner.run([program, *kind, "-i", "-H", "-A", "--json=o", *standby, node], allowed, grace)
         if run.ending is Ending.EXITED and NO_JSON.search(text(run)):
             left = ends - self._clock.mono()
-            run = self._runner.run([program, *kind, "-i", "-H", "-A", *standby, node], left)
-            return failed(run, program, seconds) or read_text(run)
-        return failed(run, program, seconds) or read_json(run)
+            run = self._runner.run([program, *kind, "-i", "-H", "-A", *standby, node], left, grace)
+            return failed(run, program, allowed) or read_text(run)
+        return failed(run, program, allowed) or read_json(run)
 
     def _missing(self) -> str:
         name = self._options.smartctl
@@ -173,7 +176,7 @@ def failed(run: Run, program: str, seconds: float) -> Look | None:
         case Ending.EXITED:
             return None
         case Ending.TIMEOUT:
-            return unknown("timeout", f"smartctl gave no answer in {seconds:.0f} s and was killed")
+            return unknown("timeout", f"smartctl gave no answer in {seconds:.3g} s and was killed")
         case Ending.STUCK:
             return unknown("stuck", "smartctl hangs in the driver and cannot be killed; this disk is left alone until it ends")
         case Ending.FLOOD:

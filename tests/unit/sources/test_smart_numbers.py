@@ -72,7 +72,7 @@ def test_a_sas_disk_gives_defects_as_reallocated_and_uncorrected_as_media_errors
     ("health", "metric"), [({"percentage_used": 256}, disk.WEAR_USED), ({"available_spare": 101}, disk.SPARE_AVAILABLE)]
 )
 def test_what_cannot_be_true_is_left_out(health: dict[str, int], metric: Metric) -> None:
-    values, absent = measured(nvme(**health))
+    values, absent = measured(nvme(health))
     assert metric not in values
     assert Absence.UNSUPPORTED is absent[metric]
 

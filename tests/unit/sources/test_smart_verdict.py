@@ -92,7 +92,7 @@ def test_each_bit_of_the_critical_warning_fails_but_heat(bits: int, state: str) 
     ],
 )
 def test_degraded_reliability_is_mild_only_when_it_is_spent_endurance(health: dict[str, int], state: str) -> None:
-    assert state == verdict(nvme(passed=False, status=8, **({"critical_warning": 4} | health))).state
+    assert state == verdict(nvme({"critical_warning": 4} | health, passed=False, status=8)).state
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_degraded_reliability_is_mild_only_when_it_is_spent_endurance(health: di
     ],
 )
 def test_an_nvme_that_passes_is_judged_by_its_log(health: dict[str, int], state: str) -> None:
-    assert state == verdict(nvme(**health)).state
+    assert state == verdict(nvme(health)).state
 
 
 @pytest.mark.parametrize("identifier", [5, 187, 197, 198])
