@@ -5,6 +5,9 @@ cannot prolong it. h11 is the protocol; nothing here knows what is asked.
 """
 
 import asyncio
+import contextlib
+import socket
+import struct
 import time
 from email.utils import formatdate
 from http import HTTPStatus
@@ -24,6 +27,8 @@ HEAD_BYTES = 16 << 10
 BODY_BYTES = 64 << 10
 READ_BYTES = 1 << 10  # small, since h11 looks at the size of a head between two reads
 WRITE_BYTES = 64 << 10
+
+RESET = struct.pack("ii", 1, 0)  # struct linger: on, no time
 
 WORDS = {400: "this is no HTTP request", 431: "the head of the request is over 16 KiB", 501: "transfer coding not known"}
 
@@ -86,7 +91,12 @@ class Connection:
             self._until(LINGER_SECONDS)
 
     def abort(self) -> None:
-        """Close at once; whoever reads or writes wakes up and ends."""
+        """Close at once; whoever reads or writes wakes up and ends.
+
+        Without SO_LINGER the kernel would go on sending what it holds, for as long as a slow reader likes.
+        """
+        with contextlib.suppress(OSError):  # it is closed already
+            self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         self._writer.transport.abort()
 
     async def _exchange(self) -> bool:
