@@ -9,7 +9,7 @@ from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.sources.nvml import verdicts
-from gpuwatch.sources.nvml.library import DriverGone, GpuGone, Library, CallError
+from gpuwatch.sources.nvml.library import CallError, DriverGoneError, GpuGoneError, Library
 
 MOST = 8  # fans of one card; a driver before R515 does not say how many there are
 PERMANENT = verdicts.PERMANENT | {verdicts.INVALID_ARGUMENT, verdicts.ARGUMENT_VERSION_MISMATCH}
@@ -26,7 +26,7 @@ class Fans:
         self._never: set[tuple[str, Metric]] = set()
 
     def look(self, handle: Any) -> list[Reading]:
-        """Return one Reading a fan; raises GpuGone and DriverGone."""
+        """Return one Reading a fan; raises GpuGoneError and DriverGoneError."""
         if self._targets is None:
             self._targets = [self._target(fan) for fan in range(self._count(handle))]
         return [self._look(handle, fan, target) for fan, target in enumerate(self._targets)]
@@ -97,6 +97,6 @@ def known(number: int) -> int:
 
 def passing(error: CallError) -> CallError:
     """Return an error of one call, and raise one that ends the whole look."""
-    if isinstance(error, (GpuGone, DriverGone)):
+    if isinstance(error, (GpuGoneError, DriverGoneError)):
         raise error
     return error

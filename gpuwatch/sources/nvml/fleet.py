@@ -17,7 +17,7 @@ from gpuwatch.sources.nvml import census, traces, verdicts
 from gpuwatch.sources.nvml.gpu import Gpu
 from gpuwatch.sources.nvml.identity import Identity, identify
 from gpuwatch.sources.nvml.lane import Lane
-from gpuwatch.sources.nvml.library import DriverGone, Library, CallError
+from gpuwatch.sources.nvml.library import CallError, DriverGoneError, Library
 
 FIRST_RETRY, LAST_RETRY = 10.0, 300.0
 
@@ -119,7 +119,7 @@ class Fleet:
         try:
             handle = self._library.named("nvmlDeviceGetHandleByIndex", opening.index)
             identity = identify(self._library, handle, opening.index, self._config)
-        except DriverGone as error:
+        except DriverGoneError as error:
             code = error.code
             self._driver_gone(code)
         except CallError as error:

@@ -12,7 +12,7 @@ from gpuwatch.sources.nvml.fans import Fans
 from gpuwatch.sources.nvml.identity import Identity
 from gpuwatch.sources.nvml.lane import Lane
 from gpuwatch.sources.nvml.learned import Learned
-from gpuwatch.sources.nvml.library import GpuGone, Library, CallError
+from gpuwatch.sources.nvml.library import CallError, GpuGoneError, Library
 from gpuwatch.sources.nvml.look import Give, Look, Plan
 from gpuwatch.sources.nvml.readers import CHAINS, CLOCK_REASONS, REASONS, Given
 
@@ -97,7 +97,7 @@ class Gpu:
         self._learned.sampled(found, self._clock.mono())
 
     def look(self, tier: Tier) -> list[Reading]:
-        """Read everything of one tier; raises DriverGone. A GPU that is lost meanwhile gives Readings without values."""
+        """Read everything of one tier; raises DriverGoneError. A GPU that is lost meanwhile gives Readings without values."""
         learned, handle = self._learned, self.handle
         if handle is None:
             return [self.silent(tier)]
@@ -111,7 +111,7 @@ class Gpu:
             if tier is Tier.NORMAL:
                 self._fans = self._fans or Fans(self._library, self.target, self._clock)
                 fans = self._fans.look(handle)
-        except GpuGone as error:
+        except GpuGoneError as error:
             self.lose(verdicts.gone(error.code))
             return [self.silent(each) for each in Tier]  # every tier at once: no old value outlives the GPU
         learned.complete(tier, look, self._clock.mono(), integrated=self.identity.integrated)
@@ -129,7 +129,7 @@ class Gpu:
 
     def silent(self, tier: Tier, reason: Absence | None = None, fault: Fault | None = None) -> Reading:
         """Return a Reading in which all that this GPU would give is absent; made by any thread, without a call."""
-        fault = fault or self.fault
+        fault = fault or self.fault or verdicts.DRIVER_DOWN
         expected = self._learned.expected.get(tier) or tuple(metric for chain in CHAINS[tier] for metric in chain.metrics)
         return Reading(
             source=SOURCE,
@@ -167,7 +167,7 @@ class Gpu:
         return plan
 
     def _reasons(self, handle: Any) -> Give:
-        """Return the reader of the clock event reasons that this card supports; raises GpuGone and DriverGone."""
+        """Return the reader of the clock event reasons that this card supports; raises GpuGoneError and DriverGoneError."""
         supported = ALL_REASONS
         for function in ("nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"):
             try:

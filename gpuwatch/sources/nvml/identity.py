@@ -8,7 +8,7 @@ from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.config import Config
 from gpuwatch.model.target import Target
 from gpuwatch.sources.nvml import bindings, traces, verdicts
-from gpuwatch.sources.nvml.library import Library, CallError
+from gpuwatch.sources.nvml.library import CallError, Library
 from gpuwatch.sources.nvml.traces import Address
 
 ARCHITECTURES = {

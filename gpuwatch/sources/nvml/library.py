@@ -17,11 +17,11 @@ class CallError(Exception):
         self.code = code
 
 
-class GpuGone(CallError):
+class GpuGoneError(CallError):
     """The GPU is lost or needs a reset: its handle is not to be used again (XuehaiPan/nvitop#139)."""
 
 
-class DriverGone(CallError):
+class DriverGoneError(CallError):
     """NVML as a whole is no longer initialised, or no longer fits the driver."""
 
 
@@ -32,7 +32,8 @@ class Library:
         self._module = module
         self._error: type[Exception] = module.NVMLError
         self._lock = threading.Lock()
-        self._errors = dict.fromkeys(NVML_ERRORS.values(), 0.0)
+        counted = (code for code in NVML_ERRORS if int(code) not in verdicts.PERMANENT)
+        self._errors = dict.fromkeys((NVML_ERRORS[code] for code in counted), 0.0)
 
     def find(self, name: str) -> Callable[..., Any] | None:
         """Return a function of pynvml, None where this version of it is older than the function."""
@@ -40,7 +41,7 @@ class Library:
         return function
 
     def call(self, function: Callable[..., Any] | None, *arguments: Any) -> Any:
-        """Call a function; raises CallError, GpuGone or DriverGone."""
+        """Call a function; raises CallError, GpuGoneError or DriverGoneError."""
         if function is None:
             raise CallError(verdicts.FUNCTION_NOT_FOUND)
         try:
@@ -51,12 +52,12 @@ class Library:
     def classify(self, code: int) -> CallError:
         """Count an error and return the exception for it."""
         metric = NVML_ERRORS.get(str(code))
-        if metric is not None and code not in verdicts.PERMANENT:
+        if metric in self._errors:
             with self._lock:
                 self._errors[metric] += 1
         if code in verdicts.GONE:
-            return GpuGone(code)
-        return DriverGone(code) if code in verdicts.PROCESS_WIDE else CallError(code)
+            return GpuGoneError(code)
+        return DriverGoneError(code) if code in verdicts.PROCESS_WIDE else CallError(code)
 
     def named(self, name: str, *arguments: Any) -> Any:
         """Call a function by its name."""
@@ -85,7 +86,7 @@ class Library:
         function = self.find(name)
         try:
             return "" if function is None else str(self.call(bindings.text, function, *arguments))
-        except (GpuGone, DriverGone):
+        except (GpuGoneError, DriverGoneError):
             raise
         except CallError:
             return ""

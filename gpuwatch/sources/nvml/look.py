@@ -7,7 +7,7 @@ from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence
 from gpuwatch.sources.nvml import fields
 from gpuwatch.sources.nvml.fields import Field
-from gpuwatch.sources.nvml.library import DriverGone, GpuGone, Library, CallError
+from gpuwatch.sources.nvml.library import CallError, DriverGoneError, GpuGoneError, Library
 from gpuwatch.sources.nvml.readers import Call, Chain, Given
 from gpuwatch.sources.nvml.ways import Ways, why
 
@@ -36,7 +36,7 @@ class Plan:
 
 
 class Look:
-    """The pass itself. `run` raises GpuGone or DriverGone; every other error costs the metrics of its call."""
+    """The pass itself. `run` raises GpuGoneError or DriverGoneError; every other error costs the metrics of its call."""
 
     def __init__(self, library: Library, handle: Any, ways: Ways, gives: Mapping[Chain, Give], now: float) -> None:
         self.values: dict[Metric, float] = {}
@@ -61,7 +61,7 @@ class Look:
         """Make one call; where it does not exist here, go on with the chain's next way at once."""
         try:
             given = give(self._library.call(function, self._handle, *way.arguments))
-        except (GpuGone, DriverGone):
+        except (GpuGoneError, DriverGoneError):
             raise
         except CallError as error:
             following = self._refused(chain, way, error.code)
@@ -80,7 +80,7 @@ class Look:
         answers: Any = ()
         try:
             answers = self._library.named("nvmlDeviceGetFieldValues", self._handle, plan.numbers)
-        except (GpuGone, DriverGone):
+        except (GpuGoneError, DriverGoneError):
             raise
         except CallError as error:
             whole = error.code  # the call fails only where every field in it does
@@ -92,7 +92,7 @@ class Look:
                 continue
             if not whole:
                 verdict = self._library.classify(code)
-                if isinstance(verdict, (GpuGone, DriverGone)):
+                if isinstance(verdict, (GpuGoneError, DriverGoneError)):
                     raise verdict
             following = self._refused(chain, field, code)
             if following is not None:

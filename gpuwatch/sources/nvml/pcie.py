@@ -13,7 +13,7 @@ from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence
 from gpuwatch.sources.nvml import verdicts
 from gpuwatch.sources.nvml.gpu import Gpu
-from gpuwatch.sources.nvml.library import DriverGone, GpuGone, Library, CallError
+from gpuwatch.sources.nvml.library import CallError, DriverGoneError, GpuGoneError, Library
 from gpuwatch.sources.nvml.session import Session
 
 UNIT = 1000.0  # the header says KB/s; whether that is 1000 or 1024 bytes is not documented
@@ -72,10 +72,10 @@ class Throughput:
             metric = PCIE_THROUGHPUT[name]
             try:
                 found[metric] = self._rate(library, handle, direction)
-            except GpuGone as error:
+            except GpuGoneError as error:
                 gpu.lose(verdicts.gone(error.code))
                 return
-            except DriverGone as error:
+            except DriverGoneError as error:
                 self._session.driver_gone(error.code)
                 return
             except CallError as error:

@@ -15,7 +15,7 @@ from gpuwatch.model.reading import Absence, Fault, Tier
 from gpuwatch.sources.nvml import verdicts
 from gpuwatch.sources.nvml.fleet import Opening
 from gpuwatch.sources.nvml.gpu import PATIENCE, Gpu
-from gpuwatch.sources.nvml.library import DriverGone
+from gpuwatch.sources.nvml.library import DriverGoneError
 from gpuwatch.sources.nvml.pcie import Throughput
 from gpuwatch.sources.nvml.session import Session
 from gpuwatch.sources.source import Answer
@@ -200,9 +200,14 @@ class Nvml:
         started = self._clock.mono()
         try:
             readings = gpu.look(tier)
-        except DriverGone as error:
+        except DriverGoneError as error:
             self._session.driver_gone(error.code)
-            readings = [gpu.silent(tier)]
+            readings = [*self._session.news(), gpu.silent(tier)]
+        else:
+            if gpu.unreachable is not None:
+                readings = [*self._session.news(), *readings]
+            if gpu.fault is verdicts.STALE_HANDLE:
+                self._session.recount()
         since = self._hung.pop(gpu.identity.key, None)
         if since is not None:
             log.info("%s comes back after %.0f s", gpu, self._clock.mono() - since)

@@ -15,7 +15,7 @@ from gpuwatch.sources.nvml import bindings, traces, verdicts
 from gpuwatch.sources.nvml.fleet import Fleet
 from gpuwatch.sources.nvml.gpu import SOURCE
 from gpuwatch.sources.nvml.lane import Lane
-from gpuwatch.sources.nvml.library import DriverGone, Library, CallError
+from gpuwatch.sources.nvml.library import CallError, DriverGoneError, Library
 from gpuwatch.sources.nvml.verdicts import Traces
 from gpuwatch.sources.source import Answer
 
@@ -45,6 +45,7 @@ class Session:
         self.fault: Fault | None = Fault("failed", "NVML is being initialised")
         self.library: Library | None = None
         self.fleet: Fleet | None = None
+        self._told = ""  # the state that was said last
         self.restart = ""  # why a new process is wanted
         self.begun = threading.Event()  # the first attempt is over
         self.lane = Lane("nvml-session", clock)
@@ -65,8 +66,8 @@ class Session:
 
     def readings(self, fault: Fault | None = None) -> list[Reading]:
         """Return how the driver is, how many GPUs it shows, and our errors; `fault` overrides what is known."""
-        fault = fault or self.fault or self._access()
-        state = fault.kind if fault else "ok"
+        fault = fault or self._verdict()
+        state = self._told = fault.kind if fault else "ok"
         mismatch = state == "version_mismatch" or (self._up and traces.replaced())
         visible = VISIBLE["nvml"]
         counted = self._visible if self._up else Absence.FAILED
@@ -79,6 +80,15 @@ class Session:
         if self.library is not None:
             found.append(self._reading(OWN, self.library.errors()))
         return found
+
+    def news(self) -> list[Reading]:
+        """Return readings where the driver's state is another than was said last: GPUs must not be blamed for the driver."""
+        fault = self._verdict()
+        return self.readings(fault) if (fault.kind if fault else "ok") != self._told else []
+
+    def recount(self) -> None:
+        """Look for GPUs before the next round does."""
+        self.lane.submit(self._count)
 
     def driver_gone(self, code: int) -> None:
         """A call answered that NVML is not initialised, the driver not loaded, or the versions differ; from any thread."""
@@ -143,13 +153,13 @@ class Session:
     def _count(self) -> None:
         """Count the GPUs, and open what is not open."""
         library, fleet = self.library, self.fleet
-        if library is None or fleet is None:
+        if library is None or fleet is None or not self._up:
             return
         try:
             count = int(library.named("nvmlDeviceGetCount"))
             if 0 <= count < fleet.count:  # asked again: an empty answer for once is no loss (netdata/netdata#23207)
                 count = int(library.named("nvmlDeviceGetCount"))
-        except DriverGone as error:
+        except DriverGoneError as error:
             self.driver_gone(error.code)
             return
         except CallError as error:
@@ -166,6 +176,9 @@ class Session:
 
     def _was_counted(self) -> bool:
         return isinstance(self._visible, float) and self.fleet is not None and self.fleet.count >= 0
+
+    def _verdict(self) -> Fault | None:
+        return self.fault or self._access()
 
     def _access(self) -> Fault | None:
         """Return that access to the devices was lost, where all GPUs fail at once without saying that they are lost."""

@@ -69,11 +69,10 @@ def not_opened(code: int, name: str) -> Fault:
     return Fault("unknown_error", f"the GPU cannot be opened: NVML answers {name} ({code})", code)
 
 
-def reason(fault: Fault | None) -> Absence:
+def reason(fault: Fault) -> Absence:
     """Return why the values of a GPU are absent that has this fault and no handle."""
-    if fault is None or fault.kind == "unknown_error":
-        return Absence.FAILED
-    return Absence.DENIED if fault.kind == "no_permission" else Absence.LOST
+    reasons = {"unknown_error": Absence.FAILED, "no_permission": Absence.DENIED, "hung": Absence.LATE}
+    return reasons.get(fault.kind, Absence.LOST)
 
 
 def keeps_failing(metric: str, code: int, count: int) -> Fault:
@@ -96,10 +95,11 @@ def barren(codes: frozenset[int], count: int) -> Fault | None:
 
 def ailing(code: int) -> Fault:
     """Return the fault of a GPU that goes on answering, but reports that something is wrong with it."""
-    return Fault("degraded", AILMENTS[code], code)
+    return Fault("unknown_error", AILMENTS[code], code)
 
 
-STALE_HANDLE = Fault("lost", "NVML no longer knows this GPU by the handle it gave; it is looked for again", INVALID_ARGUMENT)
+STALE_HANDLE = Fault("unknown_error", "NVML no longer knows the handle it gave; the GPU is looked for again", INVALID_ARGUMENT)
+DRIVER_DOWN = Fault("unknown_error", "the driver as a whole does not answer")
 
 
 def hung(seconds: float) -> Fault:
