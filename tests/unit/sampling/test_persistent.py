@@ -1,0 +1,331 @@
+"""What is done about a worker that stays, told as stories on a clock of its own."""
+
+import logging
+
+import pytest
+
+from gpuwatch.model.reading import Tier
+from gpuwatch.sampling.events import (
+    Action,
+    Answered,
+    Asked,
+    Broke,
+    Ended,
+    Erred,
+    Event,
+    Kill,
+    Patience,
+    Question,
+    Reason,
+    Report,
+    Say,
+    Start,
+    Tick,
+    Wanted,
+)
+from gpuwatch.sampling.persistent import Phase, State, decide, due, report
+
+PATIENCE = Patience(deadline=5, start=30)
+
+
+class Story:
+    """One worker's life; the lines of the log are gathered."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.state = State(name="gpuwatch-nvml")
+        self.log: list[tuple[int, str]] = []
+        self.starts: list[float] = []
+
+    def on(self, event: Event, after: float = 0.0) -> list[Action]:
+        """Let time pass, then something happen; return what is done beside the log."""
+        self.now += after
+        self.state, actions = decide(self.state, event, self.now, PATIENCE)
+        self.log += [(action.level, action.text % action.arguments) for action in actions if isinstance(action, Say)]
+        self.starts += [self.now for action in actions if isinstance(action, Start)]
+        return [action for action in actions if not isinstance(action, Say)]
+
+    def up(self, *tiers: Tier) -> "Story":
+        """Bring the worker up, with these tiers answered once."""
+        self.on(Tick())
+        for tier in tiers:
+            self.on(Asked(tier))
+            self.answer(tier)
+        return self
+
+    def answer(self, tier: Tier = Tier.FAST, after: float = 0.0, *busy: str) -> None:
+        """Answer the open question of a tier."""
+        self.on(Answered(self.state.worker, self.state.open[tier].number, busy), after)
+
+    def crash(self, after: float = 0.0, status: int = -11) -> None:
+        """The process ends by itself."""
+        self.on(Broke(self.state.worker), after)
+        self.on(Ended(self.state.worker, status))
+
+    def again(self) -> float:
+        """Wait until the next worker starts; return how long that took."""
+        waited = max(0.0, due(self.state, PATIENCE) - self.now)
+        self.on(Tick(), waited)
+        assert Phase.UP is self.state.phase
+        return waited
+
+    def report(self) -> Report:
+        """Return what is told."""
+        return report(self.state, ("nvml",), self.now)
+
+
+def test_the_worker_starts_before_anybody_asks() -> None:
+    assert [Start(1)] == Story().on(Tick())
+
+
+def test_a_tier_whose_round_is_open_is_not_asked_again_and_the_others_are() -> None:
+    story = Story().up()
+    assert [Question(1, 1, Tier.FAST)] == story.on(Asked(Tier.FAST))
+    assert [] == story.on(Asked(Tier.FAST), 1)
+    assert [Question(1, 2, Tier.SLOW)] == story.on(Asked(Tier.SLOW))
+    story.answer(Tier.FAST)
+    assert [Question(1, 3, Tier.FAST)] == story.on(Asked(Tier.FAST))
+
+
+def test_an_answer_to_no_open_question_changes_nothing() -> None:
+    story = Story().up(Tier.FAST)
+    before = story.state
+    story.on(Answered(1, 99))
+    story.on(Answered(7, 1))
+    assert before == story.state
+
+
+def test_a_new_worker_has_longer_for_its_first_answer_than_for_the_next() -> None:
+    story = Story().up()
+    story.on(Asked(Tier.FAST))
+    assert [] == story.on(Tick(), 29)
+    story.answer()
+    story.on(Asked(Tier.FAST))
+    assert [] == story.on(Tick(), 4.9)
+    assert [Kill(1)] == story.on(Tick(), 0.1)
+
+
+def test_a_worker_that_never_answers_at_all_is_killed_after_its_start_time() -> None:
+    story = Story().up()
+    story.on(Asked(Tier.FAST))
+    assert [Kill(1)] == story.on(Tick(), 30)
+
+
+def test_a_hung_worker_is_replaced_and_asked_for_every_tier_at_once() -> None:
+    story = Story().up(Tier.FAST, Tier.SLOW)
+    story.on(Asked(Tier.FAST))
+    assert [Kill(1)] == story.on(Tick(), 5)
+    story.on(Ended(1, -9), 0.1)
+    assert [] == story.on(Tick(), 0.9)
+    assert [Start(2), Question(2, 4, Tier.FAST), Question(2, 5, Tier.SLOW)] == story.on(Tick(), 0.1)
+    assert 1 == story.report().restarts[Reason.HANG]
+
+
+def test_a_hang_is_said_once_when_it_starts_and_once_when_it_ends() -> None:
+    story = Story().up(Tier.FAST)
+    story.on(Asked(Tier.FAST))
+    story.on(Tick(), 5)
+    story.on(Ended(1, -9))
+    story.again()
+    story.answer(Tier.FAST, 0.5)
+    assert [
+        (
+            logging.WARNING,
+            "gpuwatch-nvml has not answered for 5 s (killed by SIGKILL); its values are missing until a new process answers",
+        ),
+        (logging.INFO, "gpuwatch-nvml answers again after 2 s"),
+    ] == story.log
+
+
+def test_what_is_told_of_a_hang_ends_with_the_first_answer() -> None:
+    story = Story().up(Tier.FAST)
+    well = story.report().standings["nvml"]
+    assert (True, False, "") == (well.success, well.hung, story.report().problem)
+    story.on(Asked(Tier.FAST))
+    story.on(Tick(), 5)
+    sick = story.report().standings["nvml"]
+    assert (False, True, "has not answered for 5 s") == (sick.success, sick.hung, story.report().problem)
+    story.on(Ended(1, -9))
+    story.again()
+    assert story.report().standings["nvml"].hung
+    story.answer()
+    well = story.report().standings["nvml"]
+    assert (True, False, "") == (well.success, well.hung, story.report().problem)
+
+
+def test_the_pause_doubles_up_to_a_minute_and_is_forgotten_after_a_minute_of_work() -> None:
+    story = Story().up(Tier.FAST)
+    pauses: list[float] = []
+    for _ in range(9):
+        story.crash(1)
+        pauses.append(story.again())
+        story.answer()
+    assert [1, 2, 4, 8, 16, 32, 60, 60, 60] == pauses
+    story.on(Asked(Tier.FAST), 60)
+    story.answer()
+    story.crash(1)
+    assert story.again() == 1
+    assert 10 == story.report().restarts[Reason.CRASH]
+
+
+def test_a_crash_loop_fills_no_log() -> None:
+    story = Story().up(Tier.FAST)
+    for _ in range(20):
+        story.crash(1)
+        story.again()
+        story.answer()
+    assert [
+        "gpuwatch-nvml ended unasked (killed by SIGSEGV); its values are missing until a new process answers",
+        "gpuwatch-nvml answers again after 1 s",
+        "gpuwatch-nvml ended unasked (killed by SIGSEGV); its values are missing until a new process answers",
+    ] == [text for _, text in story.log]
+    story.on(Asked(Tier.FAST), 60)
+    story.answer()
+    assert "gpuwatch-nvml answers again after 980 s" == story.log[-1][1]
+    assert len(story.log) == 4
+
+
+def test_a_worker_that_asks_for_it_is_replaced_at_once_but_not_again_and_again() -> None:
+    story = Story().up(Tier.FAST)
+    assert [Kill(1)] == story.on(Wanted(1, "driver_change"))
+    story.on(Ended(1, -9))
+    assert story.again() == 0
+    story.on(Wanted(2, "driver_change"))
+    story.on(Ended(2, -9))
+    assert story.again() == 2
+    assert {Reason.HANG: 0, Reason.CRASH: 0, Reason.DRIVER_CHANGE: 2} == story.report().restarts
+    assert [logging.INFO] == [level for level, _ in story.log]
+
+
+def test_junk_on_the_pipe_is_a_crash_with_a_name() -> None:
+    story = Story().up(Tier.FAST)
+    assert [Kill(1)] == story.on(Broke(1, "sent junk (frame of 4294967295 bytes, over 4194304)"))
+    assert story.report().problem == "sent junk (frame of 4294967295 bytes, over 4194304)"
+
+
+def test_a_process_that_will_not_die_is_replaced_twice_and_then_left_alone() -> None:
+    story = Story().up(Tier.FAST)
+    for worker in (1, 2, 3):
+        story.on(Asked(Tier.FAST))
+        assert [Kill(worker)] == story.on(Tick(), 30)
+        assert [] == story.on(Tick(), 1.9)
+        story.on(Tick(), 0.1)
+        if worker < 3:
+            story.again()
+    assert Phase.LEFT is story.state.phase
+    for _ in range(100):
+        assert [] == story.on(Asked(Tier.FAST), 3600)
+        assert [] == story.on(Tick())
+    assert len(story.starts) == 3
+    assert story.report().problem == "3 processes are stuck in the kernel; nothing is started until one of them ends"
+    assert ["WARNING", "ERROR", "ERROR", "ERROR"] == [logging.getLevelName(level) for level, _ in story.log]
+
+
+def test_a_stuck_process_that_ends_at_last_makes_room_for_a_new_one() -> None:
+    story = Story().up(Tier.FAST)
+    for _ in range(3):
+        story.on(Asked(Tier.FAST))
+        story.on(Tick(), 30)
+        story.on(Tick(), 2)
+        story.on(Tick(), 60)
+    assert Phase.LEFT is story.state.phase
+    story.on(Ended(2, -9), 7 * 3600)
+    assert story.again() == 0
+    story.answer()
+    assert story.report().problem == ""
+    assert "gpuwatch-nvml: a process that could not be killed has ended" == story.log[-1][1]
+    story.on(Asked(Tier.FAST))
+    story.on(Tick(), 5)
+    story.on(Tick(), 2)
+    assert Phase.LEFT is story.state.phase
+
+
+def test_an_abandoned_process_that_ends_while_another_works_is_only_noted() -> None:
+    story = Story().up(Tier.FAST)
+    story.on(Asked(Tier.FAST))
+    story.on(Tick(), 5)
+    story.on(Tick(), 2)
+    story.again()
+    story.answer()
+    before = story.state
+    story.on(Ended(1, -9))
+    assert (before.phase, before.worker, frozenset()) == (story.state.phase, story.state.worker, story.state.abandoned)
+
+
+def test_what_an_earlier_worker_says_is_not_heard() -> None:
+    story = Story().up(Tier.FAST)
+    story.crash()
+    story.again()
+    before = story.state
+    events: list[Event] = [Answered(1, 1), Broke(1, "late"), Wanted(1, "late"), Erred(1, "nvml", "late"), Ended(1, 0)]
+    for event in events:
+        story.on(event)
+    assert before == story.state
+
+
+def test_a_source_that_failed_is_told_until_a_round_is_well() -> None:
+    story = Story().up()
+    story.on(Erred(1, "nvml", "cannot be built: ImportError: x"))
+    story.on(Asked(Tier.FAST))
+    story.answer()
+    assert (False, "nvml cannot be built: ImportError: x") == (story.report().standings["nvml"].success, story.report().problem)
+    story.on(Asked(Tier.FAST))
+    story.answer()
+    assert (True, "") == (story.report().standings["nvml"].success, story.report().problem)
+
+
+def test_before_the_first_round_nothing_is_claimed() -> None:
+    story = Story().up()
+    assert (None, "has not answered yet") == (story.report().standings["nvml"].success, story.report().problem)
+
+
+def test_rounds_longer_than_their_period_are_said_once_and_shown_as_duration() -> None:
+    story = Story().up(Tier.FAST)
+    for _ in range(60):
+        story.on(Asked(Tier.FAST), 0.5)
+        story.on(Asked(Tier.FAST), 1)
+        story.answer(Tier.FAST, 1)
+    assert ["gpuwatch-nvml needs longer for a round (2.0 s) than its period; it is asked as often as it can answer"] == [
+        text for _, text in story.log
+    ]
+    assert story.report().standings["nvml"].took == 2
+    for _ in range(62):
+        story.on(Asked(Tier.FAST), 1)
+        story.answer()
+    assert ["gpuwatch-nvml keeps up with its period again"] == [text for _, text in story.log[1:]]
+
+
+def test_a_round_under_way_shows_its_age_once_that_is_the_longer() -> None:
+    story = Story().up()
+    story.on(Asked(Tier.FAST))
+    story.answer(Tier.FAST, 2)
+    story.on(Asked(Tier.FAST))
+    story.now += 1
+    assert story.report().standings["nvml"].took == 2
+    story.now += 3
+    assert story.report().standings["nvml"].took == 4
+
+
+@pytest.mark.parametrize("beats", [1, 4])
+def test_a_target_that_misses_a_few_beats_is_not_talked_about(beats: int) -> None:
+    story = Story().up(Tier.FAST)
+    for _ in range(beats):
+        story.on(Asked(Tier.FAST))
+        story.answer(Tier.FAST, 1, "GPU-2")
+    story.on(Asked(Tier.FAST))
+    story.answer(Tier.FAST, 1)
+    assert [] == story.log
+
+
+def test_a_target_that_hangs_in_its_thread_is_said_once_and_costs_no_process() -> None:
+    story = Story().up(Tier.FAST)
+    for _ in range(600):
+        assert [Question(1, story.state.number + 1, Tier.FAST)] == story.on(Asked(Tier.FAST))
+        story.answer(Tier.FAST, 1, "GPU-2")
+    story.on(Asked(Tier.FAST))
+    story.answer(Tier.FAST, 1)
+    assert [
+        (logging.WARNING, "gpuwatch-nvml: GPU-2 does not answer; the others go on"),
+        (logging.INFO, "gpuwatch-nvml: GPU-2 answers again after 600 s"),
+    ] == story.log
+    assert "" == story.report().problem
