@@ -13,7 +13,7 @@ from gpuwatch.notify.receivers.receiver import Request
 from gpuwatch.notify.resolver import ResolveError, Resolver, is_address
 
 DEADLINE = 15.0  # seconds for one attempt: name, connection, TLS, request and answer together
-CONNECT = 5.0  # seconds for one address
+CONNECT = 1 / 3  # share of the deadline for one address, and again for its TLS: 5 s of 15
 ADDRESSES = 4  # tried of one name
 BODY = 64 << 10  # bytes read of an answer
 
@@ -77,7 +77,7 @@ class Line:
             transport=Resolving(inner, resolver),
             trust_env=False,
             follow_redirects=False,
-            timeout=httpx.Timeout(None, connect=min(CONNECT, deadline)),  # the whole is bounded by `post`
+            timeout=httpx.Timeout(None, connect=deadline * CONNECT),  # the whole is bounded by `post`
         )
 
     async def post(self, request: Request) -> Reply:
@@ -115,6 +115,8 @@ class Line:
 
 def why(error: BaseException) -> str:
     """Say why an exchange failed. httpx' own texts may carry the address, so only known causes and names are used."""
+    if isinstance(error, httpx.ConnectTimeout):
+        return "no connection in time"
     for cause in causes(error):
         if isinstance(cause, ResolveError):
             return str(cause)
@@ -124,8 +126,6 @@ def why(error: BaseException) -> str:
             return f"TLS failed: {(cause.reason or 'no reason given').lower().replace('_', ' ')}"
         if isinstance(cause, OSError) and cause.errno is not None:
             return os.strerror(cause.errno).lower()
-    if isinstance(error, httpx.ConnectTimeout):
-        return "no connection in time"
     if isinstance(error, httpx.RemoteProtocolError):
         return "it closed the connection or answered with what is not HTTP"
     return f"the connection failed ({type(error).__name__})"

@@ -144,7 +144,7 @@ def test_the_body_is_the_golden_one(name: str, regold: bool) -> None:
     file = GOLDEN / f"webhook-{name}.json"
     if regold:
         file.parent.mkdir(exist_ok=True)
-        file.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        file.write_text(json.dumps(found, indent=2, ensure_ascii=name != "cjk") + "\n")  # a reviewer must see what hides
     assert found == json.loads(file.read_text())
 
 
