@@ -75,7 +75,8 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._began = self._loop.time()
         self._resting = False  # between two requests: the next byte starts the clock of the next head
-        writer.transport.set_write_buffer_limits(high=0)  # drain() waits until the kernel has it all
+        # drain() waits until the kernel has it all. Not high=0: asyncio's TLS pauses at >= high, and would never resume.
+        writer.transport.set_write_buffer_limits(high=1, low=0)
 
     async def serve(self) -> None:
         """Answer request by request. Whatever ends it, the transport is closed within a second."""
