@@ -8,6 +8,7 @@ their temperature comes from SMART. An NVMe drive gets one health-log command a 
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from gpuwatch.catalogue.host import HWMON, HWMON_FAN, HWMON_TEMPERATURE
@@ -106,9 +107,10 @@ def sensors(chip: Path) -> list[tuple[str, str, Metric]]:
     """Return the sensors of a chip as (name, file, metric); a name that a chip gives twice is told apart by its file."""
     found: dict[str, tuple[str, str, Metric]] = {}
     for channel, file, metric in inputs(sysfs.entries(chip)):
-        label = sysfs.trait(chip / f"{channel}_label") or channel
-        name = label if label not in found else f"{label} {channel}"
-        found[name] = (name, file, metric)
+        with suppress(OSError):  # one whose label fails to come is left out this time rather than given another name
+            label = sysfs.trait(chip / f"{channel}_label") or channel
+            name = label if label not in found else f"{label} {channel}"
+            found[name] = (name, file, metric)
     return list(found.values())
 
 
