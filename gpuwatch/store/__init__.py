@@ -16,10 +16,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Engine
 
 from gpuwatch import config
 from gpuwatch.catalogue import own
+from gpuwatch.config import ConfigError
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.delivery import Delivery, Outcome, Told
@@ -62,8 +63,8 @@ class Store:
     ) -> None:
         self.ids = Ulid(clock)
         self._clock = clock
-        state = Database(state_url(options), state_layout, machine, clock, synchronous="FULL")
         self._history = Database(options.url, history_layout, machine, clock, synchronous="NORMAL")
+        state = Database(f"sqlite:///{self._state_file(options)}", state_layout, machine, clock, synchronous="FULL")
         self._archive = Archive(options, self._history)
         self._memory, self._rounds, self._accumulator = AlertMemory(), Rounds(), Accumulator()
         self._writer = Writer(
@@ -180,12 +181,13 @@ class Store:
             self._rounds.put(last)
         return self._writer.stop(seconds)
 
-
-def state_url(options: config.Store) -> str:
-    """Return where the alert memory lies: `options.state`, else beside the history's file."""
-    url = make_url(options.url)
-    beside = Path(url.database or "gpuwatch.db").absolute().with_name("state.db")
-    return f"sqlite:///{options.state or beside}"
+    def _state_file(self, options: config.Store) -> Path:
+        """Return where the alert memory lies: `options.state`, else beside the history's file."""
+        if options.state:
+            return Path(options.state)
+        if self._history.path is None:
+            raise ConfigError("configuration", "store.state", "a history on a server needs a file for the alert memory")
+        return self._history.path.with_name("state.db")
 
 
 def reading(target: Target, wall: float, values: dict[Metric, float]) -> Reading:

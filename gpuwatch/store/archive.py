@@ -26,9 +26,13 @@ VACUUM_PAGES = 500  # pages that one step gives back to the file system
 DEFAULT_CAP = 2 << 30
 DEFAULT_SHARE = 0.05  # of the file system
 LOW_SPACE = 1 << 30  # free bytes below which the history stops growing
+FLOOR = 16 << 20  # bytes to which it grows all the same: some hours of one GPU
+LOG_ROOM = 8 << 20  # bytes of the cap that are left to SQLite's log, which grows to 4 MiB and beyond in a large transaction
 SEEN_EVERY = 600_000  # milliseconds between two marks that a target still exists
 PRUNE_EVERY = 360  # rounds between two looks for targets whose rows are all gone
 ROW_LIMIT = 100_000  # rows of one answer
+
+Place = tuple[str, str]  # subject, key
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,35 +64,31 @@ class Archive:
         self._database = database
         self._cap = options.max_size
         self._keep = max(LEAST, int(options.keep_raw // PERIOD))
-        self._known: dict[Target, Known] = {}
+        self._known: dict[Place, Known] = {}
         self._first, self._last = 1, 0  # ids of the oldest and the newest round
 
     def load(self, connection: Connection) -> None:
         """Learn what is there."""
-        subjects = {subject.name: subject for subject in RAW}
         with connection.begin():
             rows = connection.execute(select(TARGET)).all()
             first, last = connection.execute(select(func.min(ROUND.c.id), func.max(ROUND.c.id))).one()
             self.oldest = seconds(connection.scalar(select(ROUND.c.at).where(ROUND.c.id == first)))
-        self._known = {
-            Target(subject=subjects[row.subject], key=row.key): Known(row.id, row.labels, row.info, row.last_seen)
-            for row in rows
-            if row.subject in subjects
-        }
+        self._known = {(row.subject, row.key): Known(row.id, row.labels, row.info, row.last_seen) for row in rows}
         self._first, self._last = (first, last) if first is not None else (1, 0)
 
     def write(self, connection: Connection, done: Round) -> None:
         """Store one round in one transaction."""
-        at, fresh = int(done.at * 1000), dict[Target, Known]()
+        at, fresh = int(done.at * 1000), dict[Place, Known]()
         grouped: dict[Subject, list[dict[str, float | None]]] = {}
         with connection.begin():
             while connection.scalar(select(ROUND.c.id).where(ROUND.c.at == at)) is not None:
                 at += 1  # this moment is lived a second time after the clock was set back: both are kept
             connection.execute(insert(ROUND), {"id": self._last + 1, "at": at})
             for target, values in done.rows:
-                fresh[target] = self._target(connection, target, at)
+                place = target.subject.name, str(visible(target.key))
+                fresh[place] = known = self._target(connection, place, target, at)
                 row = dict.fromkeys(RAW[target.subject].columns.keys())
-                row.update(values, target=fresh[target].id, at=at)
+                row.update(values, target=known.id, at=at)
                 grouped.setdefault(target.subject, []).append(row)
             for subject, rows in grouped.items():
                 connection.execute(insert(RAW[subject]), rows)
@@ -103,18 +103,17 @@ class Archive:
         if self._last % PRUNE_EVERY == 0 and self._prune(connection):
             self.load(connection)
         if self._last - self._first + 1 >= self._keep + CHUNK:
-            return self._delete_oldest(connection)
+            return self._delete_oldest(connection, CHUNK)
         if self._database.path is None:
             return False  # a database server has its own limits
         return self._shrink(connection)
 
-    def _target(self, connection: Connection, target: Target, at: int) -> Known:
+    def _target(self, connection: Connection, place: Place, target: Target, at: int) -> Known:
         """Return the row of this target, made or brought up to date."""
-        known = self._known.get(target)
+        known = self._known.get(place)
         labels, info = text(target.labels), text(target.info)
         if known is None:
-            key = str(visible(target.key))
-            row = {"subject": target.subject.name, "key": key, "labels": labels, "info": info, "first_seen": at, "last_seen": at}
+            row = dict(zip(("subject", "key"), place, strict=True), labels=labels, info=info, first_seen=at, last_seen=at)
             made = connection.execute(insert(TARGET), row).inserted_primary_key
             return Known(made[0] if made else 0, labels, info, at)
         if (labels, info) != (known.labels, known.info) or abs(at - known.seen) >= SEEN_EVERY:
@@ -123,9 +122,9 @@ class Archive:
             return Known(known.id, labels, info, at)
         return known
 
-    def _delete_oldest(self, connection: Connection) -> bool:
-        """Delete the rounds that were written first, a chunk of them in one transaction; False where none may go."""
-        upto = min(self._first + CHUNK - 1, self._last - LEAST)
+    def _delete_oldest(self, connection: Connection, count: int) -> bool:
+        """Delete the rounds that were written first, in one transaction; False where none may go."""
+        upto = min(self._first + count - 1, self._last - LEAST)
         if upto < self._first:
             return False
         with connection.begin():
@@ -144,19 +143,21 @@ class Archive:
             int(str(raw(connection, f"PRAGMA {name}")[0][0])) for name in ("page_size", "page_count", "freelist_count")
         )
         log = self._database.size_of("-wal")
-        total = page * pages + log
-        limit = self._limit(total)
-        if total - page * unused > limit - limit // 32:
-            return self._delete_oldest(connection)
-        if total > limit and unused:
+        limit = self._limit(page * pages + log)
+        room = min(LOG_ROOM, limit // 4)
+        if log > room:
+            raw(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+            log = self._database.size_of("-wal")
+        if page * (pages - unused) > limit - room:
+            return self._delete_oldest(connection, max(1, min(CHUNK, (self._last - self._first) // 16)))
+        if page * pages + log > limit and unused:
             raw(connection, f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
-            if unused <= VACUUM_PAGES:
-                raw(connection, "PRAGMA wal_checkpoint(TRUNCATE)")  # the file shrinks when the log is copied into it
-            return unused > VACUUM_PAGES
+            raw(connection, "PRAGMA wal_checkpoint(TRUNCATE)")  # the file shrinks when the log is copied into it
+            return True
         return False
 
     def _limit(self, total: int) -> int:
-        """Return the bytes that the history may take now."""
+        """Return the bytes that the history and its log may take now, where they take `total`."""
         assert self._database.path is not None
         space = os.statvfs(self._database.path.parent)
         free = space.f_bavail * space.f_frsize
@@ -165,7 +166,7 @@ class Archive:
             self.shortage = ""
             return cap
         self.shortage = f"only {free >> 20} MiB are free on the file system of {self._database.path}: the history does not grow"
-        return min(cap, total)
+        return min(cap, max(total, FLOOR))
 
     def _prune(self, connection: Connection) -> int:
         """Delete the targets that have no row any more; returns how many."""

@@ -6,7 +6,7 @@ rows carry the last value on themselves, for as long as it counts.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -36,30 +36,40 @@ class Round:
 class Gathered:
     """What one target had in the present period, and which readings are counted already."""
 
-    __slots__ = ("counted", "counts", "sums", "target", "values")
+    __slots__ = ("_counted", "_counts", "_entry", "_sums", "_values", "target")
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.counted: dict[tuple[str, str], float] = {}  # (source, tier) -> at of its last reading
-        self.sums: dict[Metric, float] = {}
-        self.counts: dict[Metric, int] = {}
-        self.values: dict[Metric, float] = {}
+        self._entry: Entry | None = None
+        self._counted: dict[tuple[str, str], float] = {}  # (source, tier) -> at of its last reading
+        self._sums: dict[Metric, float] = {}
+        self._counts: dict[Metric, int] = {}
+        self._values: dict[Metric, float] = {}
+
+    @property
+    def empty(self) -> bool:
+        """Whether the period holds nothing yet."""
+        return not self._sums and not self._values
 
     def take(self, entry: Entry) -> None:
         """Count the readings that are new."""
-        self.target = entry.target
+        if entry is self._entry:
+            return  # the board hands out the same entry until something of it changes
+        self.target, self._entry = entry.target, entry
         for index, reading in enumerate(entry.readings):
             slot = reading.source, reading.tier.value
             # "another", not "a later": the wall clock may have been set back
-            if self.counted.get(slot) != reading.at:
-                self.counted[slot] = reading.at
-                self._add(reading, entry.readings[:index])
+            if self._counted.get(slot) != reading.at:
+                self._counted[slot] = reading.at
+                self._add(reading, [other.values for other in entry.readings[:index]])
 
-    def _add(self, reading: Reading, trusted: tuple[Reading, ...]) -> None:
-        sums, counts, values = self.sums, self.counts, self.values
+    def _add(self, reading: Reading, trusted: Sequence[Mapping[Metric, float]]) -> None:
+        """Count one reading, but for what a source that comes before it has too."""
+        sums, counts, values = self._sums, self._counts, self._values
+        shadowed = {metric for before in trusted for metric in before if metric in reading.values} if trusted else ()
         for metric, value in reading.values.items():
-            if any(metric in other.values for other in trusted):
-                continue  # a more trusted source has it
+            if metric in shadowed:
+                continue
             if metric in MEANS:
                 sums[metric] = sums.get(metric, 0.0) + value
                 counts[metric] = counts.get(metric, 0) + 1
@@ -68,10 +78,10 @@ class Gathered:
 
     def row(self) -> dict[str, float]:
         """Return the values of the period by metric id, and begin the next one."""
-        counts = self.counts
-        row = {metric.id: total / counts[metric] for metric, total in self.sums.items()}
-        row.update((metric.id, value) for metric, value in self.values.items())
-        self.sums, self.counts, self.values = {}, {}, {}
+        counts = self._counts
+        row = {metric.id: total / counts[metric] for metric, total in self._sums.items()}
+        row.update((metric.id, value) for metric, value in self._values.items())
+        self._sums, self._counts, self._values = {}, {}, {}
         return {name: value for name, value in row.items() if isfinite(value)}
 
 
@@ -101,7 +111,7 @@ class Accumulator:
         self._last = view.now
         gone = self._targets.keys() - view.entries.keys()
         for target in gone:
-            if not self._targets[target].sums and not self._targets[target].values:
+            if self._targets[target].empty:
                 del self._targets[target]
         for target, entry in view.entries.items():
             if target.subject in RAW:

@@ -1,0 +1,104 @@
+"""A process that runs a Store and does what its standard input says, so that it can be killed, or put on a failing disk.
+
+`python -m tests.fakes.store_child FOLDER [MACHINE]`; each line in is a JSON list (command, arguments), each line out its result.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from gpuwatch import config
+from gpuwatch.catalogue import gpu
+from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.delivery import Outcome
+from gpuwatch.store import Store
+from tests.fakes import store_nouns as nouns
+
+
+class Child:
+    """One store and the commands on it."""
+
+    def __init__(self, folder: Path, machine: str) -> None:
+        self.store = Store(config.Store(url=f"sqlite:///{folder / 'gpuwatch.db'}"), machine, SystemClock())
+        self.base = time.time() // 10 * 10
+
+    def start(self) -> object:
+        """Open the store."""
+        return self.store.start()
+
+    def commit(self, number: int, seconds: float) -> object:
+        """Commit incident, told-mark and delivery `number`, and wait for the ticket."""
+        began = time.monotonic()
+        ticket = self.store.commit([nouns.incident(number)], [nouns.told(number)], [nouns.delivery(number)])
+        took = time.monotonic() - began
+        return {"stored": ticket.wait(seconds), "took": took}
+
+    def flood(self, first: int, total: int) -> object:
+        """Commit at full speed, every second one with its end; print each number when its ticket says it is on disk."""
+        for number in range(first, first + total):
+            ticket = self.store.commit([nouns.incident(number)], [nouns.told(number)], [nouns.delivery(number)])
+            self.store.save_state("engine", 1, b"%d" % number)
+            self.store.observe(nouns.view([(nouns.gpu_target(0), {gpu.POWER: 1.0})], self.base + number * 5))
+            if number % 2:
+                self.store.attempted(nouns.delivery(number), Outcome.sent(), None)
+            if ticket.wait(10):
+                print(number, flush=True)
+        return "done"
+
+    def observe(self, first: int, beats: int) -> object:
+        """Observe beats of eight GPUs, one a second of their own time, at full speed; returns the longest call."""
+        longest = 0.0
+        for beat in range(first, first + beats):
+            view = nouns.view([(nouns.gpu_target(index), {gpu.POWER: float(beat)}) for index in range(8)], self.base + beat)
+            began = time.monotonic()
+            self.store.observe(view)
+            longest = max(longest, time.monotonic() - began)
+        return longest
+
+    def round(self, number: int) -> object:
+        """Hand one finished period to the writing thread, as `observe` does every 10 s."""
+        began = time.monotonic()
+        self.store._rounds.put(nouns.round_of(number, self.base))
+        self.store._writer.wake()
+        return time.monotonic() - began
+
+    def problem(self) -> object:
+        """Say what is wrong."""
+        return self.store.problem()
+
+    def memory(self) -> object:
+        """Return the ids that a new run would get."""
+        memory = self.store.memory()
+        return {"incidents": [item.id for item in memory.incidents], "deliveries": [item.id for item in memory.deliveries]}
+
+    def rows(self) -> object:
+        """Return the stored values of power."""
+        return [row.values[gpu.POWER] for row in self.store.rows(gpu.GPU, [gpu.POWER], 0, 1e12)]
+
+    def numbers(self) -> object:
+        """Return the store's own numbers by metric id (and queue)."""
+        return {
+            f"{metric.id}{reading.target.key}": value
+            for reading in self.store.readings(0.0)
+            for metric, value in reading.values.items()
+        }
+
+    def stop(self, seconds: float) -> object:
+        """Stop, and say whether all was written in time and how long it took."""
+        began = time.monotonic()
+        return {"whole": self.store.stop(seconds), "took": time.monotonic() - began}
+
+
+def main() -> None:
+    """Do what the lines say, until there are no more."""
+    child = Child(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "machine-1")
+    for line in sys.stdin:
+        name, *arguments = json.loads(line)
+        command: Callable[..., object] = getattr(child, name)
+        print(json.dumps({"result": command(*arguments)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

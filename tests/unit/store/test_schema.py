@@ -1,0 +1,24 @@
+"""The history's tables follow the catalogue."""
+
+from gpuwatch.catalogue import METRICS
+from gpuwatch.store.schema import RAW
+
+POSTGRES_NAME = 63  # bytes of an identifier (PostgreSQL documentation, 4.1.1)
+POSTGRES_COLUMNS = 1600
+
+
+def test_every_metric_that_is_not_internal_has_a_column() -> None:
+    kept = {(metric.subject, metric.id) for metric in METRICS if not metric.internal}
+    columns = {(subject, name) for subject, table in RAW.items() for name in table.columns.keys()[2:]}
+    assert columns == kept
+
+
+def test_internal_metrics_have_no_column() -> None:
+    internal = [metric for metric in METRICS if metric.internal]
+    assert internal
+    assert [metric for metric in internal if metric.id in RAW[metric.subject].columns] == []
+
+
+def test_names_and_numbers_of_columns_fit_a_postgresql() -> None:
+    assert [name for table in RAW.values() for name in map(str, table.columns.keys()) if len(name) > POSTGRES_NAME] == []
+    assert max(len(table.columns) for table in RAW.values()) < POSTGRES_COLUMNS
