@@ -12,7 +12,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gpuwatch import config, notify, rules, shipped
+from gpuwatch import config, notify, shipped
+from gpuwatch.export import webconfig
+from gpuwatch.rules import load as rules
 
 SECRET = ("url", "secret", "password", "token", "key")
 
@@ -25,7 +27,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     """Declare --config, for every command that reads the configuration."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file (default: gpuwatch.toml of root or the user)")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="configuration file (default: gpuwatch.toml of root or the user)"
+    )
 
 
 def chosen(args: argparse.Namespace) -> config.Config:
@@ -36,8 +40,9 @@ def chosen(args: argparse.Namespace) -> config.Config:
 def run(args: argparse.Namespace) -> int:
     """Check it, and print it where asked."""
     found = chosen(args)
-    rules.load(shipped.folder("alerts"), found.rules, "rules")
+    rules.load(shipped.folder("alerts"), found.rules, "configuration")
     notify.build(found)
+    webconfig.load(found.http.web_config)
     if args.what == "check":
         print("the configuration is right")
     else:

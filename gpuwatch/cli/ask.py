@@ -1,0 +1,38 @@
+"""How a command finds the daemon that it asks: --socket, --host, the configuration, or where a daemon usually listens."""
+
+import argparse
+import os
+from pathlib import Path
+
+from gpuwatch import config
+from gpuwatch.client import Client
+
+SYSTEM = Path("/run/gpuwatch/gpuwatch.sock")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare where to ask."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file that names the socket")
+    parser.add_argument("--socket", metavar="PATH", help="Unix socket of the daemon")
+    parser.add_argument("--host", metavar="HOST:PORT", help="ask a daemon over TCP; a URL for TLS")
+    parser.add_argument("--password-file", type=Path, metavar="FILE", help="file with USER:PASSWORD, for a daemon that wants one")
+    parser.add_argument("--ca-file", type=Path, metavar="FILE", help="certificate authority of a daemon with TLS")
+
+
+def client(args: argparse.Namespace) -> Client:
+    """Return the client for the daemon that was named, or for the one of this user, or of this host."""
+    return Client(args.host or args.socket or nearest(args.config), password_file=args.password_file, ca_file=args.ca_file)
+
+
+def nearest(file: Path | None) -> str:
+    """Return the socket of the configuration: the named one, or this user's, or the system's where the user has no daemon."""
+    where = config.places(os.environ, root=os.geteuid() == 0)
+    if file is not None:
+        return config.load(file, where).http.socket
+    own = where.runtime / "gpuwatch.sock"
+    if own.exists() or not SYSTEM.exists():
+        try:
+            return config.load(None, where).http.socket
+        except config.ConfigError:
+            return str(own)  # a broken file must not hide a daemon that runs
+    return str(SYSTEM)

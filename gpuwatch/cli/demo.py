@@ -1,0 +1,44 @@
+"""Run the daemon on a simulated host with 8 GPUs that goes through faults; nothing is written outside a temporary folder.
+
+A fan dies at 20 s, a card falls off the bus at 90 s, memory leaks, loaders cannot keep up, a disk wears out.
+
+example: gpuwatch demo, and in another terminal: curl -s localhost:9843/metrics
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from gpuwatch import config
+from gpuwatch.cli.run import serve
+from gpuwatch.sources.simulated.scenario import DEMO, read
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--listen", default="127.0.0.1:9843", metavar="ADDR", help="where the page is (default: %(default)s)")
+    parser.add_argument("--scenario", type=Path, default=DEMO, metavar="FILE", help="what happens (default: the shipped one)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="take host, rules, receivers and routes from this file")
+    parser.add_argument("--verbose", action="store_true", help="log more")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run it in a folder that is removed at the end."""
+    read(args.scenario)  # a mistake in it is the caller's, and is said before anything starts
+    with tempfile.TemporaryDirectory(prefix="gpuwatch-demo-") as folder:
+        where = config.Places(Path(folder), Path(folder), Path(folder))
+        found = config.load(args.config, where)
+        http = config.Http(listen=args.listen, socket=str(where.runtime / "gpuwatch.sock"))
+        simulated = config.Simulated(enabled=True, scenario=str(args.scenario.resolve()))
+        demo = msgspec.structs.replace(
+            found,
+            http=http,
+            host=config.Host(name=found.host.name if args.config else "demo", labels=found.host.labels),
+            store=config.Store(url=f"sqlite:///{where.state / 'gpuwatch.db'}"),
+            sources=config.Sources(simulated=simulated),
+        )
+        print(f"gpuwatch demo: http://{args.listen}/metrics, gpuwatch status --socket {http.socket}", file=sys.stderr)
+        return serve(demo, verbose=args.verbose)

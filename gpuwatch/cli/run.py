@@ -1,0 +1,66 @@
+"""Run the daemon in the foreground: what systemd starts. It ends at SIGTERM or SIGINT, within 5 s.
+
+example: gpuwatch run --config /etc/gpuwatch/gpuwatch.toml
+"""
+
+import argparse
+import logging
+import os
+import sys
+
+from gpuwatch import config, daemon
+from gpuwatch.cli import config as configuration
+from gpuwatch.export import sockets, webconfig
+from gpuwatch.model.clock import SystemClock
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    configuration.add_config(parser)
+    parser.add_argument("--verbose", action="store_true", help="log more")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run it."""
+    return serve(configuration.chosen(args), verbose=args.verbose)
+
+
+def serve(found: config.Config, *, verbose: bool) -> int:
+    """Listen, then run the daemon; 1 where it cannot listen."""
+    log_to_stderr(verbose=verbose)
+    web = webconfig.load(found.http.web_config)
+    try:
+        listening = sockets.sockets(found.http, os.environ, os.getpid())
+    except sockets.ListenError as error:
+        print(f"gpuwatch: {error}", file=sys.stderr)
+        return 1
+    daemon.run(found, listening, web, SystemClock())
+    return 0
+
+
+def log_to_stderr(*, verbose: bool) -> None:
+    """Log with the priorities that the journal reads, or with the time where a person reads."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        Journal() if "JOURNAL_STREAM" in os.environ else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    )
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+    for noisy in ("httpx", "httpcore", "apscheduler", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+class Journal(logging.Formatter):
+    """A line with its syslog priority in front, as systemd's journal understands it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record with `<3>` for errors, `<4>` for warnings, `<6>` for news, `<7>` for the rest, on every line."""
+        priority = (
+            3
+            if record.levelno >= logging.ERROR
+            else 4
+            if record.levelno >= logging.WARNING
+            else 6
+            if record.levelno >= logging.INFO
+            else 7
+        )
+        return "\n".join(f"<{priority}>{line}" for line in super().format(record).splitlines())

@@ -1,0 +1,124 @@
+"""Say how this host and its monitor are, on one page.
+
+Exit code 0: all is well; 1: something is wrong; 3: no daemon answers.
+
+example: gpuwatch status
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from gpuwatch.cli import NOT_REACHABLE, ask
+from gpuwatch.client import Unreachable
+from gpuwatch.model.escape import printable
+
+BAD_VERDICTS = {"warn", "fail"}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    ask.add(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask the daemon and print what it says."""
+    try:
+        reply = ask.client(args).get("/api/v1/status")
+        page = json.loads(reply.body) if reply.status == 200 else None
+    except (Unreachable, ValueError) as error:
+        print(f"gpuwatch status: {error}", file=sys.stderr)
+        return NOT_REACHABLE
+    if page is None:
+        print(f"gpuwatch status: the daemon answered {reply.status}", file=sys.stderr)
+        return NOT_REACHABLE
+    if args.json:
+        print(json.dumps(page, indent=1, ensure_ascii=False))
+    else:
+        print("\n".join(printable(line, 400) for line in lines(page, time.time())))
+    return int(not well(page))
+
+
+def well(page: dict[str, Any]) -> bool:
+    """Whether nothing on the page needs a person."""
+    return (
+        page["ready"]
+        and not page["store"]
+        and not page["telling"]["problems"]
+        and not any(alert["severity"] != "info" for alert in page["alerts"])
+        and not any(disk["verdict"] in BAD_VERDICTS for disk in page["disks"])
+        and all(card["up"] for card in page["gpus"])
+    )
+
+
+def lines(page: dict[str, Any], now: float) -> Iterator[str]:
+    """Yield the page line by line."""
+    host, driver = page["host"], page["driver"]
+    cards = page["gpus"]
+    models = ", ".join(dict.fromkeys(card.get("name", "GPU") for card in cards)) or "no GPU"
+    version = driver.get("driver_version") or driver["state"] or "unknown"
+    yield f"{host['name']}  {host.get('os', '')}  driver {version}  {len(cards)} x {models}"
+    yield f"gpuwatch {page['version']}, running for {span(now - page['started'])}, {'ready' if page['ready'] else 'NOT READY'}"
+    yield from (f"  ! {reason}" for reason in page["reasons"])
+    yield from (f"  . {note}" for note in page["notes"])
+    reading = "  ".join(f"{name} {'FAILS' if why else 'ok'}" for name, why in page["collectors"].items())
+    yield f"reading: {reading}"
+    yield f"GPUs: {sum(card['up'] for card in cards)} of {number(page['expected_gpus'], len(cards))} up"
+    yield from (f"  {of_gpu(card, now)}" for card in cards)
+    if page["disks"]:
+        yield "disks:"
+        yield from (f"  {of_disk(disk)}" for disk in page["disks"])
+    yield f"alerts: {len(page['alerts']) or 'none'}"
+    for alert in page["alerts"]:
+        yield f"  {alert['severity'].upper()} {alert['rule']} for {span(now - alert['since'])}: {alert['summary']}"
+    if page["store"]:
+        yield f"history: {page['store']}"
+    yield from (f"messages: {problem}" for problem in page["telling"]["problems"])
+    if page["telling"]["nobody"]:
+        yield "messages: NOBODY WILL BE TOLD. No receiver is configured: add [[receivers]] to the configuration."
+
+
+def of_gpu(card: dict[str, Any], now: float) -> str:
+    """Return one line on one GPU."""
+    values = card["values"]
+    name = f"GPU {card.get('gpu', '?')}" + (f" ({card['label']})" if card.get("label") else "")
+    if not card["up"]:
+        seen = values.get("last_seen_timestamp_seconds")
+        ago = f", last seen {span(now - seen)} ago" if seen else ""
+        return f"{name}: {(card['state'] or card['down_reason'] or 'no reading').upper()}{ago}. {card['words']}".rstrip()
+    shown = [
+        f"{values['utilization_ratio']:.0%}" if "utilization_ratio" in values else "-",
+        f"{values['temperature_celsius_core']:.0f} C" if "temperature_celsius_core" in values else "-",
+        f"{values['power_watts']:.0f} W" if "power_watts" in values else "-",
+        f"{values['memory_used_bytes'] / 2**30:.1f} GiB" if "memory_used_bytes" in values else "-",
+    ]
+    return f"{name}: {'  '.join(shown)}" + (f"  {card['state']}" if card["state"] not in {"ok", ""} else "")
+
+
+def of_disk(disk: dict[str, Any]) -> str:
+    """Return one line on one disk."""
+    wear = disk["values"].get("wear_used_ratio")
+    worn = f"  {wear:.0%} worn" if wear is not None else ""
+    words = f"  {disk['words']}" if disk["words"] else ""
+    return f"{disk.get('device', '?')}: {disk['verdict'] or 'not read yet'}{worn}{words}  {disk.get('model', '')}".rstrip()
+
+
+def number(found: float | None, otherwise: int) -> str:
+    """Return a count, or what is known instead."""
+    return f"{found:.0f}" if found is not None else str(otherwise)
+
+
+def span(seconds: float) -> str:
+    """Return a length of time as people say it: 40 s, 12 min, 6 h 4 min, 3 d 2 h."""
+    seconds = max(0.0, seconds)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"

@@ -1,0 +1,218 @@
+"""Builds every room from Config, starts and stops them in an order that one can read, and feeds systemd's watchdog.
+
+This is the only place that knows all rooms; they know each other only through what is handed in here.
+"""
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gpuwatch import __version__, detectors, notify, sd, shipped
+from gpuwatch.config import Config
+from gpuwatch.daemon import answers, own
+from gpuwatch.daemon.beat import Beat
+from gpuwatch.daemon.building import NVML, Collector, cadences, collectors, machine
+from gpuwatch.daemon.remembering import Remembering, before, boot_id, mark
+from gpuwatch.export import api
+from gpuwatch.export.page import Page
+from gpuwatch.export.server import Server
+from gpuwatch.export.webconfig import WebConfig
+from gpuwatch.model.alert import Incident
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.reading import Reading, Tier
+from gpuwatch.model.view import View
+from gpuwatch.notify.notifier import Notifier
+from gpuwatch.rules import load as rules
+from gpuwatch.rules.engine import Engine
+from gpuwatch.rules.incidents import Incidents
+from gpuwatch.sampling.board import Board
+from gpuwatch.sampling.schedule import Schedule
+from gpuwatch.store import Store
+
+log = logging.getLogger("gpuwatch")
+
+BEAT = 1.0  # seconds
+WATCHED = 30.0  # seconds in which schedule, beat and HTTP must move, or the watchdog is not fed
+STOP = 5.0  # seconds in which everything has stopped
+
+
+class Daemon:
+    """One monitor of one host."""
+
+    def __init__(self, config: Config, sockets: Sequence[socket.socket], web: WebConfig, clock: Clock) -> None:
+        self.config, self.clock = config, clock
+        self.stopping = threading.Event()
+        self.started = clock.wall()
+        self.notes: list[str] = []
+        loaded = rules.load(shipped.folder("alerts"), config.rules, "configuration")
+        channels = notify.build(config)
+        self.store = Store(config.store, machine(config), clock)
+        self.board = Board(cadences(config))
+        self.collectors = collectors(config, self.post, clock)
+        self.engine = Engine(loaded)
+        self.incidents = Incidents(config.host.name, config.host.labels, self.store.ids)
+        self.notifier = Notifier(channels, self.store, clock, config.host.name, self.store.ids)
+        self.page = Page(self.view, clock)
+        self.host = config.host.name
+        self.server = Server(sockets, api.routes(self), web, clock)
+        self.schedule = Schedule(clock)
+        self.beat: Beat | None = None
+
+    def post(self, reading: Reading) -> None:
+        """Put a reading on the board; from any thread."""
+        self.board.post(reading, self.clock.mono())
+
+    def start(self) -> None:
+        """Start every room: what remembers first, what reads last but the schedule."""
+        self.notes += self.store.start()
+        for note in self.notes:
+            log.warning("%s", note)
+        mono, wall = self.clock.mono(), self.clock.wall()
+        runner = detectors.Runner(detectors.build(self.config, before(self.store, wall)))
+        remembering = Remembering(runner, self.store)
+        mark(self.store, boot_id(self.config), wall, clean=False)
+        kept = self.store.load_state("rules")
+        if kept is not None:
+            self.engine.restore(kept[1], mono, wall)
+        memory = self.store.memory()
+        self.incidents.restore(memory.incidents)
+        ended = self.incidents.apply(self.engine.adopt(memory.incidents, mono, wall))
+        self.notifier.restore(memory)
+        if ended:
+            self.store.commit(incidents=ended)
+            self.notifier.changed(ended)
+        if self.notifier.nobody:
+            log.warning("nobody will be told: no receiver is configured ([[receivers]])")
+        self.beat = Beat(
+            clock=self.clock,
+            board=self.board,
+            detectors=remembering,
+            engine=self.engine,
+            incidents=self.incidents,
+            store=self.store,
+            notifier=self.notifier,
+            page=self.page,
+            reports=(self.report,),
+        )
+        self.server.start()
+        self.notifier.start()
+        for asked in self.collectors:
+            asked.collector.start()
+        self.beat.start()
+        for asked in self.collectors:
+            for tier, period in asked.periods.items():
+                self.schedule.every(period, f"{asked.collector.name} {tier.value}", asker(asked.collector, tier))
+        self.schedule.every(BEAT, "beat", self.beat.tick)
+        self.schedule.every(BEAT, "notify", self.notifier.tick)
+        self.schedule.start()
+
+    def stop(self) -> None:
+        """Stop within STOP seconds: what reads first, what remembers last. A worker that cannot be killed is left behind."""
+        began = self.clock.mono()
+        self.schedule.stop()
+        for asked in self.collectors:
+            asked.collector.stop(0.5)
+        if self.beat is not None:
+            self.beat.stop(1.0)
+        mark(self.store, boot_id(self.config), self.clock.wall(), clean=True)
+        self.notifier.stop(max(0.2, min(2.0, STOP - 1.5 - (self.clock.mono() - began))))
+        self.server.stop(0.3)
+        if not self.store.stop(max(0.5, STOP - 0.3 - (self.clock.mono() - began))):
+            log.error("the disk did not take everything in time")
+
+    def progress(self) -> tuple[float, float, int]:
+        """Return what grows while the daemon works: schedule, beats, HTTP loop."""
+        finished = self.beat.finished if self.beat is not None else None
+        return self.schedule.progress(), finished or 0.0, self.server.progress
+
+    def report(self, wall: float) -> list[Reading]:
+        """Return what the rooms say of themselves."""
+        processes: dict[str, Sequence[int]] = {"daemon": [os.getpid()]}
+        found: list[Reading] = []
+        for asked in self.collectors:
+            found += asked.collector.readings(wall)
+            if asked.collector.name == NVML:
+                processes["nvml"] = asked.collector.pids()
+        found += own.readings(__version__, self.started, processes, wall)
+        found += self.board.readings(wall)
+        found += self.store.readings(wall)
+        found += self.notifier.readings(wall)
+        return found
+
+    def view(self) -> View:
+        """Return what is known now."""
+        return self.board.view(self.clock.wall(), self.clock.mono())
+
+    def alerts(self) -> Sequence[Incident]:
+        """Return the open incidents."""
+        return self.incidents.open()
+
+    def ready(self) -> list[str]:
+        """Return why there is nothing fresh to tell."""
+        return answers.reasons(self.facts())
+
+    def troubles(self) -> list[str]:
+        """Return what is wrong with single things."""
+        return answers.troubles(self.view())
+
+    def status(self) -> dict[str, Any]:
+        """Return how everything is."""
+        return answers.status(self.facts())
+
+    def facts(self) -> answers.Facts:
+        """Gather what the answers are made of."""
+        finished = self.beat.finished if self.beat is not None else None
+        return answers.Facts(
+            view=self.view(),
+            version=__version__,
+            name=self.config.host.name,
+            started=self.started,
+            beat_age=None if finished is None else self.clock.mono() - finished,
+            beat_limit=10 * BEAT,
+            wants_gpus=self.config.sources.nvml.enabled or self.config.sources.simulated.enabled,
+            collectors={asked.collector.name: asked.collector.problem() for asked in self.collectors},
+            incidents=self.alerts(),
+            nobody=self.notifier.nobody,
+            telling=self.notifier.problems(),
+            store=self.store.problem(),
+            notes=self.notes,
+        )
+
+    def run(self) -> None:
+        """Start, live until `stopping` is set, stop. The watchdog is fed while everything that must move does."""
+        self.start()
+        seen, since = self.progress(), self.clock.mono()
+        told = False
+        period = min(1.0, (sd.watchdog_period() or 10.0) / 3)
+        while not self.stopping.wait(period):
+            now, moved = self.clock.mono(), self.progress()
+            if all(new != old for new, old in zip(moved, seen, strict=True)):
+                seen, since = moved, now
+                if not told:
+                    told = True
+                    sd.notify("READY=1")
+                    log.info("ready: gpuwatch %s watches %s", __version__, self.config.host.name)
+            if now - since < WATCHED:
+                sd.notify("WATCHDOG=1")
+        sd.notify("STOPPING=1")
+        log.info("stopping")
+        self.stop()
+        log.info("stopped")
+
+
+def run(config: Config, sockets: Sequence[socket.socket], web: WebConfig, clock: Clock) -> None:
+    """Run the daemon in this thread until SIGTERM or SIGINT."""
+    daemon = Daemon(config, sockets, web, clock)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: daemon.stopping.set())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    daemon.run()
+
+
+def asker(collector: Collector, tier: Tier) -> Callable[[], None]:
+    """Return a tick that asks this collector for this tier."""
+    return lambda: collector.ask(tier)

@@ -1,0 +1,142 @@
+"""What the daemon says of itself: is it ready, and how is everything. Pure, over the view and the rooms' own words."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuwatch.catalogue import derived, disk, gpu, host
+from gpuwatch.model.alert import Incident
+from gpuwatch.model.metric import StateSet
+from gpuwatch.model.view import Entry, View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the answers are made of."""
+
+    view: View
+    version: str
+    name: str  # of the host
+    started: float  # wall clock
+    beat_age: float | None  # seconds since the last whole beat; None before the first
+    beat_limit: float  # seconds after which a beat is late
+    wants_gpus: bool  # a source that reads GPUs is on
+    collectors: Mapping[str, str]  # by name: "" or why it gives nothing
+    incidents: Sequence[Incident]
+    nobody: bool  # nobody will be told
+    telling: Sequence[str]  # what is wrong with the channels
+    store: str  # "" or what is wrong with the store
+    notes: Sequence[str]  # what was said at start
+
+
+def state(entry: Entry, states: StateSet) -> str:
+    """Return the state that holds, "" where none is known."""
+    return next((name for name, metric in states.items() if entry.values.get(metric) == 1), "")
+
+
+def reasons(facts: Facts) -> list[str]:
+    """Return why there is nothing fresh to tell; empty when ready."""
+    if facts.beat_age is None:
+        return ["no sample has been taken yet"]
+    found = []
+    if facts.beat_age > facts.beat_limit:
+        found.append(f"the last sample is {facts.beat_age:.0f} s old")
+    found += [f"{name}: {why}" for name, why in facts.collectors.items() if why]
+    driver = next(iter(facts.view.of(gpu.DRIVER)), None)
+    if facts.wants_gpus and expects_gpus(facts.view):
+        if driver is None:
+            found.append("nvml: no answer yet")
+        elif (how := state(driver, gpu.DRIVER_STATE)) != "ok":
+            words = driver.fault.words if driver.fault else "gives no reading"
+            found.append(f"driver {how or 'unknown'}: {words}")
+    return found
+
+
+def expects_gpus(view: View) -> bool:
+    """Whether this host has NVIDIA GPUs, by its inventory, its PCI bus or its driver. A host without any is ready without."""
+    for entry in view.of(gpu.GPUS):
+        if any(entry.values.get(metric, 0) > 0 for metric in (derived.EXPECTED, *gpu.VISIBLE.values())):
+            return True
+    driver = next(iter(view.of(gpu.DRIVER)), None)
+    return driver is not None and state(driver, gpu.DRIVER_STATE) not in {"no_library", "not_loaded", "ok", ""}
+
+
+def troubles(view: View) -> list[str]:
+    """Return what is wrong with single things, one line each, in words: the driver, GPUs, disks, file systems."""
+    lines = [f"driver: {entry.fault.kind}: {entry.fault.words}" for entry in view.of(gpu.DRIVER) if entry.fault]
+    for entry in view.of(gpu.GPU):
+        if entry.fault:
+            lines.append(f"GPU {entry.target.labels.get('gpu', '?')} {entry.target.key}: {entry.fault.kind}: {entry.fault.words}")
+        elif entry.values.get(derived.UP) == 0:
+            lines.append(f"GPU {entry.target.labels.get('gpu', '?')} {entry.target.key}: {state(entry, derived.DOWN_REASON)}")
+    for subject in (disk.DISK, disk.FILESYSTEM):
+        lines += [f"{entry.target}: {entry.fault.kind}: {entry.fault.words}" for entry in view.of(subject) if entry.fault]
+    return lines
+
+
+def status(facts: Facts) -> dict[str, Any]:
+    """Return the page of `gpuwatch status` as plain data."""
+    view, why = facts.view, reasons(facts)
+    driver = next(iter(view.of(gpu.DRIVER)), None)
+    machine = next(iter(view.of(host.HOST)), None)
+    return {
+        "version": facts.version,
+        "now": view.now,
+        "started": facts.started,
+        "host": {"name": facts.name, **(dict(machine.target.info) if machine else {})},
+        "ready": not why,
+        "reasons": why,
+        "driver": {
+            "state": state(driver, gpu.DRIVER_STATE) if driver else "",
+            "words": driver.fault.words if driver and driver.fault else "",
+            **(dict(driver.target.info) if driver else {}),
+        },
+        "expected_gpus": next((entry.values.get(derived.EXPECTED) for entry in view.of(gpu.GPUS)), None),
+        "gpus": [of_gpu(entry) for entry in view.of(gpu.GPU)],
+        "disks": [of_disk(entry) for entry in view.of(disk.DISK)],
+        "collectors": dict(facts.collectors),
+        "alerts": [of_incident(incident) for incident in facts.incidents],
+        "telling": {"nobody": facts.nobody, "problems": list(facts.telling)},
+        "store": facts.store,
+        "notes": list(facts.notes),
+        "troubles": troubles(view),
+    }
+
+
+def of_gpu(entry: Entry) -> dict[str, Any]:
+    """Return one GPU: who it is, how it is, and the numbers of the first look."""
+    shown = (gpu.UTILIZATION, gpu.TEMPERATURE["core"], gpu.POWER, gpu.MEMORY_USED, gpu.MEMORY_SIZE, derived.LAST_SEEN)
+    return {
+        **entry.target.labels,
+        **entry.target.info,
+        "up": entry.values.get(derived.UP) == 1,
+        "state": state(entry, derived.STATE),
+        "down_reason": state(entry, derived.DOWN_REASON),
+        "words": entry.fault.words if entry.fault else "",
+        "values": {metric.id: entry.values[metric] for metric in shown if metric in entry.values},
+    }
+
+
+def of_disk(entry: Entry) -> dict[str, Any]:
+    """Return one disk with its verdict."""
+    shown = (disk.TEMPERATURE, disk.WEAR_USED, disk.SMART_LAST_SUCCESS)
+    return {
+        **entry.target.labels,
+        **entry.target.info,
+        "verdict": state(entry, disk.VERDICT),
+        "words": entry.fault.words if entry.fault else "",
+        "values": {metric.id: entry.values[metric] for metric in shown if metric in entry.values},
+    }
+
+
+def of_incident(incident: Incident) -> dict[str, Any]:
+    """Return one open incident in short."""
+    return {
+        "id": incident.id,
+        "rule": incident.rule,
+        "severity": incident.severity.value,
+        "state": incident.state.value,
+        "since": incident.since,
+        "summary": incident.summary,
+        "labels": dict(incident.labels),
+    }

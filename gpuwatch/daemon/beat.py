@@ -1,0 +1,177 @@
+"""The judge's thread: once a beat from the board through detectors and rules to incidents, store, notifier and page."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from gpuwatch.catalogue import own
+from gpuwatch.model.alert import Incident, Transition
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.finding import Evidence
+from gpuwatch.model.metric import Metric
+from gpuwatch.model.reading import Reading
+from gpuwatch.model.target import Target
+from gpuwatch.model.view import View
+
+log = logging.getLogger("gpuwatch.beat")
+
+REPORT_EVERY = 10.0  # seconds between reports of our own numbers
+SAVE_EVERY = 60.0  # seconds between saves of what detectors and rules remember
+
+
+class Board(Protocol):
+    """Where readings are."""
+
+    def post(self, reading: Reading, mono: float) -> None: ...
+
+    def view(self, wall: float, mono: float) -> View: ...
+
+
+class Detectors(Protocol):
+    """All detectors with their states."""
+
+    def run(self, view: View, wall: float) -> tuple[Sequence[Reading], Mapping[tuple[Target, Metric], Evidence]]: ...
+
+    def save(self) -> None: ...
+
+
+class Engine(Protocol):
+    """The rules with their states."""
+
+    def beat(self, view: View, mono: float, evidence: Mapping[tuple[Target, Metric], Evidence]) -> list[Transition]: ...
+
+    def readings(self, wall: float) -> Sequence[Reading]: ...
+
+    def dump(self, mono: float, wall: float) -> bytes: ...
+
+
+class Incidents(Protocol):
+    """The stories that people are told."""
+
+    def apply(self, transitions: Sequence[Transition]) -> list[Incident]: ...
+
+
+class Store(Protocol):
+    """Where history and incidents go."""
+
+    def observe(self, view: View) -> None: ...
+
+    def commit(self, incidents: Sequence[Incident] = ()) -> object: ...
+
+    def save_state(self, name: str, version: int, blob: bytes) -> object: ...
+
+
+class Notifier(Protocol):
+    """Who tells people."""
+
+    def changed(self, incidents: Sequence[Incident]) -> None: ...
+
+
+class Page(Protocol):
+    """What Prometheus sees."""
+
+    def turn(self) -> None: ...
+
+
+class Beat:
+    """Runs one beat for each tick; a tick that comes during a beat is not queued twice."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        board: Board,
+        detectors: Detectors,
+        engine: Engine,
+        incidents: Incidents,
+        store: Store,
+        notifier: Notifier,
+        page: Page,
+        reports: Sequence[Callable[[float], Sequence[Reading]]],
+    ) -> None:
+        self._clock, self._board, self._detectors, self._engine = clock, board, detectors, engine
+        self._incidents, self._store, self._notifier, self._page = incidents, store, notifier, page
+        self._reports = reports
+        self._due = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
+        self._alerts: dict[Target, Reading] = {}
+        self._reported = self._saved = float("-inf")
+        self._failing = False
+        self.finished: float | None = None  # monotonic time of the last whole beat
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def tick(self) -> None:
+        """Ask for a beat; never blocks."""
+        self._due.set()
+
+    def stop(self, seconds: float) -> None:
+        """End after the present beat, and save what detectors and rules remember."""
+        self._stopping.set()
+        self._due.set()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+        if not self._thread.is_alive():
+            self.save()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            if not self._due.wait(timeout=1.0):
+                continue
+            self._due.clear()
+            if self._stopping.is_set():
+                return
+            try:
+                self.once()
+            except Exception:
+                if not self._failing:
+                    log.exception("a beat failed; trying again each beat")
+                self._failing = True
+            else:
+                if self._failing:
+                    log.info("beats are whole again")
+                self._failing = False
+
+    def once(self) -> None:
+        """Judge what the board knows now."""
+        wall, mono = self._clock.wall(), self._clock.mono()
+        if mono - self._reported >= REPORT_EVERY:
+            self._reported = mono
+            for report in self._reports:
+                self._post(report(wall), mono)
+        derived, evidence = self._detectors.run(self._board.view(wall, mono), wall)
+        self._post(derived, mono)
+        view = self._board.view(wall, mono)
+        changed = self._incidents.apply(self._engine.beat(view, mono, evidence))
+        if changed:
+            self._store.commit(incidents=changed)
+            self._notifier.changed(changed)
+        self._show_alerts(wall, mono)
+        self._store.observe(view)
+        self._page.turn()
+        self.finished = self._clock.mono()
+        if mono - self._saved >= SAVE_EVERY:
+            self._saved = mono
+            self.save()
+
+    def save(self) -> None:
+        """Hand to the store what must survive a restart."""
+        self._detectors.save()
+        self._store.save_state("rules", 1, self._engine.dump(self._clock.mono(), self._clock.wall()))
+
+    def _post(self, readings: Sequence[Reading], mono: float) -> None:
+        for reading in readings:
+            self._board.post(reading, mono)
+
+    def _show_alerts(self, wall: float, mono: float) -> None:
+        """Post the state of every alert that is not inactive; one that became inactive is taken off the page at once."""
+        present = {reading.target: reading for reading in self._engine.readings(wall)}
+        for target, before in self._alerts.items():
+            if target not in present and target.subject is own.ALERT:
+                present[target] = Reading(source=before.source, tier=before.tier, target=target, at=wall, took=0.0, values={})
+        self._post(list(present.values()), mono)
+        self._alerts = {target: reading for target, reading in present.items() if reading.values}

@@ -1,0 +1,102 @@
+"""Which sources are read on this host, how often, and how long their values count."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from gpuwatch.config import Config, Simulated, Source
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.reading import Reading, Tier
+from gpuwatch.sampling.board import Cadence
+from gpuwatch.sampling.events import Patience
+from gpuwatch.sampling.local import Local
+from gpuwatch.sampling.probe import Probe
+from gpuwatch.sampling.supervisor import Supervisor
+from gpuwatch.sources import host
+
+NVML = "gpuwatch-nvml"  # the name of the process that holds the GPUs: `fuser -v /dev/nvidia*` explains itself
+PROBED = ("pci", "filesystem", "hwmon", "network")
+
+
+class Collector(Protocol):
+    """What gets a source read."""
+
+    name: str
+
+    def start(self) -> None: ...
+
+    def ask(self, tier: Tier) -> None: ...
+
+    def stop(self, seconds: float) -> None: ...
+
+    def readings(self, wall: float) -> Sequence[Reading]: ...
+
+    def pids(self) -> Sequence[int]: ...
+
+    def problem(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A collector and how often each tier of it is asked."""
+
+    collector: Collector
+    periods: Mapping[Tier, float]
+
+
+def collectors(config: Config, post: Callable[[Reading], None], clock: Clock) -> list[Asked]:
+    """Build what reads: a simulated host in place of everything, or every source that is on."""
+    sources = config.sources
+
+    def persistent(name: str, source: str, deadline: float) -> Supervisor:
+        return Supervisor(name, [source], config=config, post=post, clock=clock, patience=Patience(deadline))
+
+    def short(name: str, names: Sequence[str], deadline: float) -> Probe:
+        return Probe(name, names, config=config, post=post, clock=clock, patience=Patience(deadline))
+
+    if sources.simulated.enabled:
+        return [Asked(persistent("gpuwatch-sim", "simulated", sources.simulated.deadline), three(sources.simulated))]
+    found = []
+    if sources.host.enabled:
+        local = Local("host", host.source(config, clock), post, clock, sources.host.deadline)
+        found.append(Asked(local, three(sources.host)))
+    if sources.nvml.enabled:
+        found.append(Asked(persistent(NVML, "nvml", sources.nvml.deadline), three(sources.nvml)))
+    if sources.probe.enabled:
+        found.append(Asked(short("gpuwatch-probe", PROBED, sources.probe.deadline), {Tier.SLOW: sources.probe.every}))
+    if sources.smart.enabled:
+        found.append(Asked(short("gpuwatch-smart", ["smart"], sources.smart.deadline), {Tier.SLOW: sources.smart.every}))
+    return found
+
+
+def three(source: Source | Simulated) -> dict[Tier, float]:
+    """Return the periods of a source with three tiers, the slow one first: it has what a first page needs most."""
+    return {Tier.SLOW: source.every_slow, Tier.NORMAL: source.every_normal, Tier.FAST: source.every}
+
+
+def cadences(config: Config) -> dict[tuple[str, Tier], Cadence]:
+    """Return how often each source is read and how long that may take: how long its values count."""
+    sources = config.sources
+    found: dict[tuple[str, Tier], Cadence] = {}
+    if sources.simulated.enabled:
+        tiered: dict[str, Source | Simulated] = dict.fromkeys(("nvml", "host", "smart", "filesystem", "pci"), sources.simulated)
+    else:
+        tiered = {"nvml": sources.nvml, "host": sources.host}
+        for name in PROBED:
+            found[name, Tier.SLOW] = Cadence(sources.probe.every, sources.probe.deadline)
+        found["smart", Tier.SLOW] = Cadence(sources.smart.every, sources.smart.deadline)
+    for name, source in tiered.items():
+        for tier, period in three(source).items():
+            found[name, tier] = Cadence(period, source.deadline)
+    return found
+
+
+def machine(config: Config) -> str:
+    """Return the machine-id of this host, to which the store belongs; "" where there is none."""
+    for name in ("etc/machine-id", "var/lib/dbus/machine-id"):
+        try:
+            return (Path(config.paths.root) / name).read_text().strip()
+        except OSError:
+            continue
+    return ""
