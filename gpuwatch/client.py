@@ -123,15 +123,22 @@ class Client:
         raise failure or OSError("the name has no address")
 
     def _secured(self, wire: "Wire") -> "Wire":
-        """Shake hands; raises OSError where the certificate is not to be trusted."""
+        """Shake hands; raises OSError where the certificate is not to be trusted, Unreachable where the CA file is none."""
         try:
-            context = ssl.create_default_context(cafile=self._ca_file)
+            context = self._context()
             wire.socket.settimeout(left(wire.deadline))
             wire.socket = context.wrap_socket(wire.socket, server_hostname=self.place.host)
         except BaseException:
-            wire.socket.close()
+            wire.hang_up()
             raise
         return wire
+
+    def _context(self) -> ssl.SSLContext:
+        """Return what we trust: the CA file where one is named, else the system's authorities."""
+        try:
+            return ssl.create_default_context(cafile=self._ca_file)
+        except OSError as error:
+            raise Unreachable(f"{self._ca_file}: cannot be used: {error.strerror or 'it holds no certificate'}") from None
 
 
 class Wire:
@@ -183,10 +190,13 @@ def exchange(wire: Wire, where: Place, path: str, headers: dict[str, str]) -> Re
     response = connection.getresponse()
     try:
         body = response.read(BODY_LIMIT + 1)
+        missing = response.length
     finally:
         response.close()
     if len(body) > BODY_LIMIT:
         raise Unreachable(f"{where}: the answer is over {BODY_LIMIT >> 20} MiB")
+    if missing:  # http.client takes a body that ends early for whole when it is read by size
+        raise http.client.IncompleteRead(body, missing)
     return Reply(response.status, body)
 
 
