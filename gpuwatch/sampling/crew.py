@@ -97,7 +97,7 @@ class Crew:
 
     def stop(self, seconds: float) -> None:
         """Let all workers go, kill those that stay, and return within `seconds` whatever they do."""
-        self._stop_at = time.monotonic() + seconds
+        self._stop_at = time.monotonic() + seconds * 0.9
         self._events.put(Tick())
         if self._thread.ident is not None:
             self._thread.join(seconds)

@@ -11,7 +11,7 @@ from typing import Any
 
 from apscheduler.executors.debug import DebugExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
-from apscheduler.schedulers.blocking import BlockingScheduler
+from apscheduler.schedulers.base import STATE_STOPPED
 from apscheduler.triggers.base import BaseTrigger
 
 from gpuwatch.model.clock import Clock
@@ -71,9 +71,10 @@ class Scheduler(BackgroundScheduler):  # type: ignore[misc]  # apscheduler has n
         wait: float | None = super()._process_jobs()
         return LOOK if wait is None else min(wait, LOOK)
 
-    def shutdown(self, wait: bool = True) -> None:
-        """Stop; unlike the stock method it does not wait for ever for a tick that blocks."""
-        BlockingScheduler.shutdown(self, wait)
+    def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002 - the stock signature
+        """Stop; the stock method waits for ever for a tick that blocks: for the lock it holds, and for its thread."""
+        self.state = STATE_STOPPED
+        self.wakeup()
         self._thread.join(STEP)
 
 

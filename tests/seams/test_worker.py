@@ -59,7 +59,7 @@ def test_a_worker_answers_reading_by_reading_and_says_what_it_touches(stage: Sta
     child, frames = begin(stage, "alpha")
     came = round_(child, frames, 7)
     assert [wire.Working, wire.Got, wire.Working, wire.Got, wire.Done] == [type(frame) for frame in came]
-    assert [("alpha", "a"), ("alpha", "b")] == gots(came)
+    assert gots(came) == [("alpha", "a"), ("alpha", "b")]
 
 
 def test_skipped_items_reach_their_source_alone(stage: Stage) -> None:
@@ -70,33 +70,33 @@ def test_skipped_items_reach_their_source_alone(stage: Stage) -> None:
     for frame in frames:
         if isinstance(frame, wire.Done):
             break
-    assert (["b"], ["a"]) == (stage.read("alpha"), stage.read("beta"))
+    assert (stage.read("alpha"), stage.read("beta")) == (["b"], ["a"])
 
 
 def test_the_process_bears_its_name_and_one_too_long_is_cut(stage: Stage) -> None:
     child = stage.spawn("gpuwatch-a-very-long-name")
     comm = Path(f"/proc/{child.pid}/comm")
     until(lambda: comm.read_text().startswith("gpuwatch"))
-    assert "gpuwatch-a-very\n" == comm.read_text()
+    assert comm.read_text() == "gpuwatch-a-very\n"
 
 
 def test_a_source_that_cannot_be_imported_does_not_cost_the_others(stage: Stage) -> None:
     child, frames = begin(stage, "absent", "alpha")
     came = round_(child, frames, 1)
     failed = [frame for frame in came if isinstance(frame, wire.Failed)]
-    assert ["absent", "absent"] == [frame.source for frame in failed]  # when it was built, and tried again in the slow round
-    assert "cannot be built: ModuleNotFoundError: No module named 'tests.fakes.no_such_file'" == failed[0].words
-    assert [("alpha", "alpha")] == gots(came)
+    assert [frame.source for frame in failed] == ["absent", "absent"]  # when it was built, and tried again in the slow round
+    assert failed[0].words == "cannot be built: ModuleNotFoundError: No module named 'tests.fakes.no_such_file'"
+    assert gots(came) == [("alpha", "alpha")]
 
 
 def test_a_source_that_cannot_be_built_is_tried_again_with_a_slow_round(stage: Stage) -> None:
     stage.play("alpha", build="not yet")
     child, frames = begin(stage, "alpha", "beta")
     came = round_(child, frames, 1, Tier.FAST)
-    assert [("beta", "beta")] == gots(came)
+    assert gots(came) == [("beta", "beta")]
     stage.play("alpha")
-    assert [("beta", "beta")] == gots(round_(child, frames, 2, Tier.FAST))
-    assert [("alpha", "alpha"), ("beta", "beta")] == gots(round_(child, frames, 3, Tier.SLOW))
+    assert gots(round_(child, frames, 2, Tier.FAST)) == [("beta", "beta")]
+    assert gots(round_(child, frames, 3, Tier.SLOW)) == [("alpha", "alpha"), ("beta", "beta")]
 
 
 def test_a_source_that_raises_ends_its_round_and_not_that_of_the_others(stage: Stage) -> None:
@@ -106,15 +106,15 @@ def test_a_source_that_raises_ends_its_round_and_not_that_of_the_others(stage: S
     assert [wire.Failed(1, "alpha", "raised: ValueError: a bug of this source")] == [
         frame for frame in came if isinstance(frame, wire.Failed)
     ]
-    assert [("beta", "beta")] == gots(came)
+    assert gots(came) == [("beta", "beta")]
     stage.play("alpha")
-    assert [("alpha", "alpha"), ("beta", "beta")] == gots(round_(child, frames, 2))
+    assert gots(round_(child, frames, 2)) == [("alpha", "alpha"), ("beta", "beta")]
 
 
 def test_stray_prints_do_not_touch_the_frames(stage: Stage) -> None:
     stage.play("alpha", items=["a", "b"], a="print")
     child, frames = begin(stage, "alpha")
-    assert [("alpha", "a"), ("alpha", "b")] == gots(round_(child, frames, 1))
+    assert gots(round_(child, frames, 1)) == [("alpha", "a"), ("alpha", "b")]
 
 
 def test_a_worker_ends_at_the_end_of_its_pipe_even_while_a_source_hangs(stage: Stage) -> None:
@@ -124,8 +124,8 @@ def test_a_worker_ends_at_the_end_of_its_pipe_even_while_a_source_hangs(stage: S
     assert child.poll() is None
     child.dismiss()
     until(lambda: child.poll() is not None, 2)
-    assert 0 == child.poll()
-    assert [] == list(frames)
+    assert child.poll() == 0
+    assert list(frames) == []
 
 
 def test_a_worker_ends_with_a_bad_frame(stage: Stage) -> None:
@@ -133,7 +133,7 @@ def test_a_worker_ends_with_a_bad_frame(stage: Stage) -> None:
     round_(child, frames, 1)
     child.send(b"\xff\xff\xff\xff")
     until(lambda: child.poll() is not None, 2)
-    assert 1 == child.poll()
+    assert child.poll() == 1
 
 
 def test_a_source_that_leaves_the_interpreter_ends_the_worker(stage: Stage) -> None:
@@ -141,7 +141,7 @@ def test_a_source_that_leaves_the_interpreter_ends_the_worker(stage: Stage) -> N
     child, _ = begin(stage, "alpha")
     child.send(wire.pack(wire.Ask(1, Tier.FAST)))
     until(lambda: child.poll() is not None, 5)
-    assert 1 == child.poll()
+    assert child.poll() == 1
 
 
 def test_killing_a_worker_kills_what_it_started(stage: Stage, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_killing_a_worker_kills_what_it_started(stage: Stage, tmp_path: Path) ->
     until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     child.kill()
     until(lambda: child.poll() is not None, 2)
-    assert -signal.SIGKILL == child.poll()
+    assert child.poll() == -signal.SIGKILL
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}/cmdline").exists()
 
 
@@ -171,7 +171,7 @@ def test_a_worker_is_there_until_what_it_started_is_gone(stage: Stage, tmp_path:
     assert child.poll() is None
     child.kill()
     until(lambda: child.poll() is not None, 2)
-    assert 0 == child.poll()
+    assert child.poll() == 0
 
 
 def test_a_process_that_does_not_read_its_pipe_is_not_waited_for(stage: Stage) -> None:

@@ -44,9 +44,9 @@ def test_a_value_counts_for_three_periods_or_the_deadline_and_a_period(cadence: 
 
 def test_a_value_is_there_until_its_life_is_over_and_late_from_then_on() -> None:
     full = board(look({POWER: 300.0}))
-    assert {POWER: 300.0} == full.view(0, 5.999).entries[CARD].values
+    assert full.view(0, 5.999).entries[CARD].values == {POWER: 300.0}
     entry = full.view(0, 6.0).entries[CARD]
-    assert ({}, {POWER: Absence.LATE}, ()) == (entry.values, entry.absent, entry.readings)
+    assert (entry.values, entry.absent, entry.readings) == ({}, {POWER: Absence.LATE}, ())
 
 
 def test_a_late_value_comes_back_with_the_next_reading() -> None:
@@ -54,18 +54,18 @@ def test_a_late_value_comes_back_with_the_next_reading() -> None:
     full.view(0, 60)
     full.post(look({POWER: 200.0}), 60)
     entry = full.view(0, 61).entries[CARD]
-    assert ({POWER: 200.0}, {}) == (entry.values, entry.absent)
+    assert (entry.values, entry.absent) == ({POWER: 200.0}, {})
 
 
 def test_only_the_tier_that_is_late_is_late() -> None:
     full = board(look({POWER: 300.0}), look({ENERGY: 5.0}, tier=Tier.SLOW))
     entry = full.view(0, 30).entries[CARD]
-    assert ({ENERGY: 5.0}, {POWER: Absence.LATE}) == (entry.values, entry.absent)
+    assert (entry.values, entry.absent) == ({ENERGY: 5.0}, {POWER: Absence.LATE})
 
 
 def test_what_a_device_will_never_have_stays_so_when_the_reading_is_late() -> None:
     full = board(look({}, {FAN_RPM: Absence.UNSUPPORTED, POWER: Absence.FAILED}))
-    assert {FAN_RPM: Absence.UNSUPPORTED, POWER: Absence.LATE} == full.view(0, 30).entries[CARD].absent
+    assert full.view(0, 30).entries[CARD].absent == {FAN_RPM: Absence.UNSUPPORTED, POWER: Absence.LATE}
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["as trusted", "the other way round"])
@@ -73,43 +73,43 @@ def test_the_more_trusted_source_wins_whatever_came_first(turned: bool) -> None:
     sources = ["derived", "other", "pci", "dcgm", "nvml"]
     readings = [look({POWER: float(rank)}, source=source) for rank, source in enumerate(sources)]
     entry = board(*(reversed(readings) if turned else readings)).view(0, 1).entries[CARD]
-    assert {POWER: 4.0} == entry.values
-    assert ["nvml", "dcgm", "pci", "other", "derived"] == [reading.source for reading in entry.readings]
+    assert entry.values == {POWER: 4.0}
+    assert [reading.source for reading in entry.readings] == ["nvml", "dcgm", "pci", "other", "derived"]
 
 
 def test_a_value_of_a_less_trusted_source_wins_over_an_absence() -> None:
     entry = board(look({}, {POWER: Absence.UNSUPPORTED}), look({POWER: 9.0}, source="dcgm")).view(0, 1).entries[CARD]
-    assert ({POWER: 9.0}, {}) == (entry.values, entry.absent)
+    assert (entry.values, entry.absent) == ({POWER: 9.0}, {})
 
 
 def test_of_two_absences_that_of_the_more_trusted_source_counts() -> None:
     entry = board(look({}, {POWER: Absence.DENIED}, source="dcgm"), look({}, {POWER: Absence.LOST})).view(0, 1).entries[CARD]
-    assert {POWER: Absence.LOST} == entry.absent
+    assert entry.absent == {POWER: Absence.LOST}
 
 
 def test_a_source_that_is_late_gives_way_to_a_less_trusted_one() -> None:
     full = board(look({POWER: 300.0}))
     full.post(look({POWER: 290.0}, source="dcgm"), 9)
     entry = full.view(0, 10).entries[CARD]
-    assert ({POWER: 290.0}, {}) == (entry.values, entry.absent)
+    assert (entry.values, entry.absent) == ({POWER: 290.0}, {})
 
 
 def test_of_two_tiers_of_one_source_the_newer_reading_wins() -> None:
     full = board(look({MEMORY_USED: 1.0}))
     full.post(look({MEMORY_USED: 2.0}, tier=Tier.SLOW), 1)
-    assert {MEMORY_USED: 2.0} == full.view(0, 2).entries[CARD].values
+    assert full.view(0, 2).entries[CARD].values == {MEMORY_USED: 2.0}
     full.post(look({MEMORY_USED: 3.0}), 2)
-    assert {MEMORY_USED: 3.0} == full.view(0, 2).entries[CARD].values
+    assert full.view(0, 2).entries[CARD].values == {MEMORY_USED: 3.0}
 
 
 def test_a_reading_replaces_the_last_one_whole_even_when_the_wall_clock_went_back() -> None:
     entry = board(look({POWER: 1.0, UTILIZATION: 0.5}, at=5000), look({POWER: 2.0}, at=1400)).view(0, 1).entries[CARD]
-    assert ({POWER: 2.0}, {}, 1400) == (entry.values, entry.absent, entry.at(POWER))
+    assert (entry.values, entry.absent, entry.at(POWER)) == ({POWER: 2.0}, {}, 1400)
 
 
 def test_the_wall_clock_makes_nothing_late() -> None:
     full = board(look({POWER: 1.0}))
-    assert {POWER: 1.0} == full.view(5 * 365 * 86400, 1).entries[CARD].values
+    assert full.view(5 * 365 * 86400, 1).entries[CARD].values == {POWER: 1.0}
 
 
 def test_labels_are_those_of_the_newest_trusted_reading_and_text_is_gathered() -> None:
@@ -118,12 +118,12 @@ def test_labels_are_those_of_the_newest_trusted_reading_and_text_is_gathered() -
     full.post(look({POWER: 1.0}, target=moved), 1)
     full.post(look({UTILIZATION: 1.0}, source="derived"), 2)
     (target,) = full.view(0, 2).entries
-    assert ({"gpu": "0", "uuid": "GPU-1"}, {"name": "RTX", "serial": "7"}) == (target.labels, target.info)
+    assert (target.labels, target.info) == ({"gpu": "0", "uuid": "GPU-1"}, {"name": "RTX", "serial": "7"})
 
 
 def test_a_missing_gpu_keeps_the_labels_it_had_last() -> None:
     (target,) = board(look({POWER: 1.0})).view(0, 1000).entries
-    assert {"gpu": "1", "uuid": "GPU-1"} == target.labels
+    assert target.labels == {"gpu": "1", "uuid": "GPU-1"}
 
 
 def test_a_fault_counts_as_long_as_its_reading() -> None:
@@ -134,22 +134,22 @@ def test_a_fault_counts_as_long_as_its_reading() -> None:
 
 def test_a_target_is_forgotten_an_hour_after_its_last_reading_went_late() -> None:
     full = board(look({POWER: 1.0}), look({ENERGY: 1.0}, tier=Tier.SLOW))
-    assert [CARD] == list(full.view(0, 180 + 3600).entries)
-    assert [] == list(full.view(0, 180 + 3600.1).entries)
+    assert list(full.view(0, 180 + 3600).entries) == [CARD]
+    assert list(full.view(0, 180 + 3600.1).entries) == []
 
 
 def test_targets_stand_in_the_order_in_which_they_came() -> None:
     cards = [Target(subject=GPU, key=key) for key in "cab"]
     full = board(*(look({POWER: 1.0}, target=card) for card in cards))
     full.post(look({POWER: 2.0}, target=cards[1]), 1)
-    assert ["c", "a", "b"] == [target.key for target in full.view(0, 1).entries]
+    assert [target.key for target in full.view(0, 1).entries] == ["c", "a", "b"]
 
 
 def test_a_view_does_not_change_and_cannot_be_changed() -> None:
     full = board(look({POWER: 1.0}))
     view = full.view(0, 1)
     full.post(look({POWER: 2.0}), 1)
-    assert {POWER: 1.0} == view.entries[CARD].values
+    assert view.entries[CARD].values == {POWER: 1.0}
     with pytest.raises(TypeError):
         view.entries[CARD].values[POWER] = 3.0  # type: ignore[index]  # that is the point
     with pytest.raises(TypeError):
@@ -165,12 +165,12 @@ def test_a_full_board_keeps_what_it_has_and_counts_what_it_refuses() -> None:
     full = Board(CADENCES, limit=2)
     for number in range(5):
         full.post(look({POWER: float(number)}, target=Target(subject=GPU, key=str(number % 4))), 0)
-    assert {"0": 4.0, "1": 1.0} == {target.key: entry.values[POWER] for target, entry in full.view(0, 1).entries.items()}
+    assert {target.key: entry.values[POWER] for target, entry in full.view(0, 1).entries.items()} == {"0": 4.0, "1": 1.0}
     (own,) = full.readings(0)
-    assert {QUEUE_DROPPED: 2.0} == own.values
+    assert own.values == {QUEUE_DROPPED: 2.0}
     full.view(0, 10_000)
     full.post(look({POWER: 1.0}, target=Target(subject=GPU, key="new")), 10_000)
-    assert ["new"] == [target.key for target in full.view(0, 10_000).entries]
+    assert [target.key for target in full.view(0, 10_000).entries] == ["new"]
 
 
 def test_a_source_without_a_cadence_lives_by_its_tier() -> None:

@@ -81,7 +81,7 @@ def test_the_worker_starts_before_anybody_asks() -> None:
 def test_a_tier_whose_round_is_open_is_not_asked_again_and_the_others_are() -> None:
     story = Story().up()
     assert [Question(1, 1, Tier.FAST)] == story.on(Asked(Tier.FAST))
-    assert [] == story.on(Asked(Tier.FAST), 1)
+    assert story.on(Asked(Tier.FAST), 1) == []
     assert [Question(1, 2, Tier.SLOW)] == story.on(Asked(Tier.SLOW))
     story.answer(Tier.FAST)
     assert [Question(1, 3, Tier.FAST)] == story.on(Asked(Tier.FAST))
@@ -98,10 +98,10 @@ def test_an_answer_to_no_open_question_changes_nothing() -> None:
 def test_a_new_worker_has_longer_for_its_first_answer_than_for_the_next() -> None:
     story = Story().up()
     story.on(Asked(Tier.FAST))
-    assert [] == story.on(Tick(), 29)
+    assert story.on(Tick(), 29) == []
     story.answer()
     story.on(Asked(Tier.FAST))
-    assert [] == story.on(Tick(), 4.9)
+    assert story.on(Tick(), 4.9) == []
     assert [Kill(1)] == story.on(Tick(), 0.1)
 
 
@@ -116,9 +116,9 @@ def test_a_hung_worker_is_replaced_and_asked_for_every_tier_at_once() -> None:
     story.on(Asked(Tier.FAST))
     assert [Kill(1)] == story.on(Tick(), 5)
     story.on(Ended(1, -9), 0.1)
-    assert [] == story.on(Tick(), 0.9)
+    assert story.on(Tick(), 0.9) == []
     assert [Start(2), Question(2, 4, Tier.FAST), Question(2, 5, Tier.SLOW)] == story.on(Tick(), 0.1)
-    assert 1 == story.report().restarts[Reason.HANG]
+    assert story.report().restarts[Reason.HANG] == 1
 
 
 def test_a_hang_is_said_once_when_it_starts_and_once_when_it_ends() -> None:
@@ -128,29 +128,29 @@ def test_a_hang_is_said_once_when_it_starts_and_once_when_it_ends() -> None:
     story.on(Ended(1, -9))
     story.again()
     story.answer(Tier.FAST, 0.5)
-    assert [
+    assert story.log == [
         (
             logging.WARNING,
             "gpuwatch-nvml has not answered for 5 s (killed by SIGKILL); its values are missing until a new process answers",
         ),
         (logging.INFO, "gpuwatch-nvml answers again after 2 s"),
-    ] == story.log
+    ]
 
 
 def test_what_is_told_of_a_hang_ends_with_the_first_answer() -> None:
     story = Story().up(Tier.FAST)
     well = story.report().standings["nvml"]
-    assert (True, False, "") == (well.success, well.hung, story.report().problem)
+    assert (well.success, well.hung, story.report().problem) == (True, False, "")
     story.on(Asked(Tier.FAST))
     story.on(Tick(), 5)
     sick = story.report().standings["nvml"]
-    assert (False, True, "has not answered for 5 s") == (sick.success, sick.hung, story.report().problem)
+    assert (sick.success, sick.hung, story.report().problem) == (False, True, "has not answered for 5 s")
     story.on(Ended(1, -9))
     story.again()
     assert story.report().standings["nvml"].hung
     story.answer()
     well = story.report().standings["nvml"]
-    assert (True, False, "") == (well.success, well.hung, story.report().problem)
+    assert (well.success, well.hung, story.report().problem) == (True, False, "")
 
 
 def test_the_pause_doubles_up_to_a_minute_and_is_forgotten_after_a_minute_of_work() -> None:
@@ -160,12 +160,12 @@ def test_the_pause_doubles_up_to_a_minute_and_is_forgotten_after_a_minute_of_wor
         story.crash(1)
         pauses.append(story.again())
         story.answer()
-    assert [1, 2, 4, 8, 16, 32, 60, 60, 60] == pauses
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     story.on(Asked(Tier.FAST), 60)
     story.answer()
     story.crash(1)
     assert story.again() == 1
-    assert 10 == story.report().restarts[Reason.CRASH]
+    assert story.report().restarts[Reason.CRASH] == 10
 
 
 def test_a_crash_loop_fills_no_log() -> None:
@@ -174,14 +174,14 @@ def test_a_crash_loop_fills_no_log() -> None:
         story.crash(1)
         story.again()
         story.answer()
-    assert [
+    assert [text for _, text in story.log] == [
         "gpuwatch-nvml ended unasked (killed by SIGSEGV); its values are missing until a new process answers",
         "gpuwatch-nvml answers again after 1 s",
         "gpuwatch-nvml ended unasked (killed by SIGSEGV); its values are missing until a new process answers",
-    ] == [text for _, text in story.log]
+    ]
     story.on(Asked(Tier.FAST), 60)
     story.answer()
-    assert "gpuwatch-nvml answers again after 980 s" == story.log[-1][1]
+    assert story.log[-1][1] == "gpuwatch-nvml answers again after 980 s"
     assert len(story.log) == 4
 
 
@@ -193,8 +193,8 @@ def test_a_worker_that_asks_for_it_is_replaced_at_once_but_not_again_and_again()
     story.on(Wanted(2, "driver_change"))
     story.on(Ended(2, -9))
     assert story.again() == 2
-    assert {Reason.HANG: 0, Reason.CRASH: 0, Reason.DRIVER_CHANGE: 2} == story.report().restarts
-    assert [logging.INFO] == [level for level, _ in story.log]
+    assert story.report().restarts == {Reason.HANG: 0, Reason.CRASH: 0, Reason.DRIVER_CHANGE: 2}
+    assert [level for level, _ in story.log] == [logging.INFO]
 
 
 def test_junk_on_the_pipe_is_a_crash_with_a_name() -> None:
@@ -208,17 +208,17 @@ def test_a_process_that_will_not_die_is_replaced_twice_and_then_left_alone() -> 
     for worker in (1, 2, 3):
         story.on(Asked(Tier.FAST))
         assert [Kill(worker)] == story.on(Tick(), 30)
-        assert [] == story.on(Tick(), 1.9)
+        assert story.on(Tick(), 1.9) == []
         story.on(Tick(), 0.1)
         if worker < 3:
             story.again()
     assert Phase.LEFT is story.state.phase
     for _ in range(100):
-        assert [] == story.on(Asked(Tier.FAST), 3600)
-        assert [] == story.on(Tick())
+        assert story.on(Asked(Tier.FAST), 3600) == []
+        assert story.on(Tick()) == []
     assert len(story.starts) == 3
     assert story.report().problem == "3 processes are stuck in the kernel; nothing is started until one of them ends"
-    assert ["WARNING", "ERROR", "ERROR", "ERROR"] == [logging.getLevelName(level) for level, _ in story.log]
+    assert [logging.getLevelName(level) for level, _ in story.log] == ["WARNING", "ERROR", "ERROR", "ERROR"]
 
 
 def test_a_stuck_process_that_ends_at_last_makes_room_for_a_new_one() -> None:
@@ -233,7 +233,7 @@ def test_a_stuck_process_that_ends_at_last_makes_room_for_a_new_one() -> None:
     assert story.again() == 0
     story.answer()
     assert story.report().problem == ""
-    assert "gpuwatch-nvml: a process that could not be killed has ended" == story.log[-1][1]
+    assert story.log[-1][1] == "gpuwatch-nvml: a process that could not be killed has ended"
     story.on(Asked(Tier.FAST))
     story.on(Tick(), 5)
     story.on(Tick(), 2)
@@ -268,15 +268,15 @@ def test_a_source_that_failed_is_told_until_a_round_is_well() -> None:
     story.on(Erred(1, "nvml", "cannot be built: ImportError: x"))
     story.on(Asked(Tier.FAST))
     story.answer()
-    assert (False, "nvml cannot be built: ImportError: x") == (story.report().standings["nvml"].success, story.report().problem)
+    assert (story.report().standings["nvml"].success, story.report().problem) == (False, "nvml cannot be built: ImportError: x")
     story.on(Asked(Tier.FAST))
     story.answer()
-    assert (True, "") == (story.report().standings["nvml"].success, story.report().problem)
+    assert (story.report().standings["nvml"].success, story.report().problem) == (True, "")
 
 
 def test_before_the_first_round_nothing_is_claimed() -> None:
     story = Story().up()
-    assert (None, "has not answered yet") == (story.report().standings["nvml"].success, story.report().problem)
+    assert (story.report().standings["nvml"].success, story.report().problem) == (None, "has not answered yet")
 
 
 def test_rounds_longer_than_their_period_are_said_once_and_shown_as_duration() -> None:
@@ -285,14 +285,14 @@ def test_rounds_longer_than_their_period_are_said_once_and_shown_as_duration() -
         story.on(Asked(Tier.FAST), 0.5)
         story.on(Asked(Tier.FAST), 1)
         story.answer(Tier.FAST, 1)
-    assert ["gpuwatch-nvml needs longer for a round (2.0 s) than its period; it is asked as often as it can answer"] == [
-        text for _, text in story.log
+    assert [text for _, text in story.log] == [
+        "gpuwatch-nvml needs longer for a round (2.0 s) than its period; it is asked as often as it can answer"
     ]
     assert story.report().standings["nvml"].took == 2
     for _ in range(62):
         story.on(Asked(Tier.FAST), 1)
         story.answer()
-    assert ["gpuwatch-nvml keeps up with its period again"] == [text for _, text in story.log[1:]]
+    assert [text for _, text in story.log[1:]] == ["gpuwatch-nvml keeps up with its period again"]
 
 
 def test_a_round_under_way_shows_its_age_once_that_is_the_longer() -> None:
@@ -314,7 +314,7 @@ def test_a_target_that_misses_a_few_beats_is_not_talked_about(beats: int) -> Non
         story.answer(Tier.FAST, 1, "GPU-2")
     story.on(Asked(Tier.FAST))
     story.answer(Tier.FAST, 1)
-    assert [] == story.log
+    assert story.log == []
 
 
 def test_a_target_that_hangs_in_its_thread_is_said_once_and_costs_no_process() -> None:
@@ -324,8 +324,8 @@ def test_a_target_that_hangs_in_its_thread_is_said_once_and_costs_no_process() -
         story.answer(Tier.FAST, 1, "GPU-2")
     story.on(Asked(Tier.FAST))
     story.answer(Tier.FAST, 1)
-    assert [
+    assert story.log == [
         (logging.WARNING, "gpuwatch-nvml: GPU-2 does not answer; the others go on"),
         (logging.INFO, "gpuwatch-nvml: GPU-2 answers again after 600 s"),
-    ] == story.log
-    assert "" == story.report().problem
+    ]
+    assert story.report().problem == ""

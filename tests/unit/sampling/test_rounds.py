@@ -88,7 +88,7 @@ def test_a_round_is_read_by_a_process_of_its_own() -> None:
 def test_a_round_under_way_is_not_joined_by_another() -> None:
     story = Story()
     story.ask()
-    assert [] == story.ask()
+    assert story.ask() == []
 
 
 def test_each_sign_of_life_gives_the_deadline_anew() -> None:
@@ -96,8 +96,8 @@ def test_each_sign_of_life_gives_the_deadline_anew() -> None:
     story.ask()
     for number in range(15):
         story.on(Heard(1, "filesystem", f"/{number}", begins=True), 9)
-        assert [] == story.on(Tick())
-    assert [] == story.on(Tick(), 9.9)
+        assert story.on(Tick()) == []
+    assert story.on(Tick(), 9.9) == []
     assert [Kill(1)] == story.on(Tick(), 0.1)
 
 
@@ -106,7 +106,7 @@ def test_signs_of_life_without_an_end_are_a_hang_too() -> None:
     story.ask()
     for _ in range(199):
         story.on(Heard(1, "filesystem", "/", begins=True), 1)
-        assert [] == story.on(Tick())
+        assert story.on(Tick()) == []
     assert [Kill(1)] == story.on(Tick(), 1)
 
 
@@ -120,8 +120,10 @@ def test_what_a_killed_round_had_not_reached_is_read_by_a_fresh_process_without_
     story.touch("filesystem", "/")
     story.touch("hwmon", "k10temp")
     story.done()
-    assert {"pci": True, "filesystem": True, "hwmon": True} == {
-        source: standing.success for source, standing in story.report().standings.items()
+    assert {source: standing.success for source, standing in story.report().standings.items()} == {
+        "pci": True,
+        "filesystem": True,
+        "hwmon": True,
     }
 
 
@@ -140,7 +142,7 @@ def test_an_item_in_which_a_process_is_stuck_is_left_alone_until_that_is_gone() 
     story.ask()
     story.touch("filesystem", "/data")
     story.hang()
-    assert [] == story.on(Tick(), 1.9)
+    assert story.on(Tick(), 1.9) == []
     skip = ("filesystem:/data",)
     assert [Start(2, ("filesystem", "hwmon")), Question(2, 2, Tier.SLOW, skip)] == story.on(Tick(), 0.1)
     story.done()
@@ -163,15 +165,15 @@ def test_a_mount_that_hangs_for_a_day_is_said_once_and_once_more_when_it_is_well
     story.ask()
     story.touch("filesystem", "/data", "/", after=1)
     story.done()
-    assert [
+    assert story.log == [
         (
             logging.WARNING,
             "gpuwatch-probe: filesystem /data does not return (killed by SIGKILL); it is left out and the rest is read without it",
         ),
         (logging.INFO, "gpuwatch-probe: filesystem /data is well again, or gone, after 14751 s"),
-    ] == story.log
+    ]
     assert not story.report().standings["filesystem"].hung
-    assert 1440 == story.report().restarts[Reason.HANG]
+    assert story.report().restarts[Reason.HANG] == 1440
 
 
 def test_a_source_that_hangs_before_its_first_item_is_left_out_as_a_whole() -> None:
@@ -182,10 +184,12 @@ def test_a_source_that_hangs_before_its_first_item_is_left_out_as_a_whole() -> N
     story.hang()
     assert [Start(2, ("hwmon",)), Question(2, 2, Tier.SLOW)] == story.on(Ended(1, -9))
     story.done()
-    assert {"pci": True, "filesystem": False, "hwmon": True} == {
-        source: standing.success for source, standing in story.report().standings.items()
+    assert {source: standing.success for source, standing in story.report().standings.items()} == {
+        "pci": True,
+        "filesystem": False,
+        "hwmon": True,
     }
-    assert "filesystem does not return" == story.report().problem
+    assert story.report().problem == "filesystem does not return"
 
 
 def test_a_source_that_holds_a_process_as_a_whole_is_not_asked() -> None:
@@ -202,8 +206,8 @@ def test_a_single_source_is_to_blame_from_the_start() -> None:
     story = Story("smart")
     story.ask()
     story.hang()
-    assert [] == story.on(Ended(1, -9))
-    assert ("smart does not return", False) == (story.report().problem, story.report().standings["smart"].success)
+    assert story.on(Ended(1, -9)) == []
+    assert (story.report().problem, story.report().standings["smart"].success) == ("smart does not return", False)
 
 
 def test_after_its_reading_an_item_is_no_more_to_blame() -> None:
@@ -212,21 +216,21 @@ def test_after_its_reading_an_item_is_no_more_to_blame() -> None:
     story.touch("smart", "sda")
     story.got("smart", "sda")
     story.hang()
-    assert [] == story.on(Ended(1, -9))
+    assert story.on(Ended(1, -9)) == []
     assert "gpuwatch-probe: smart does not return (killed by SIGKILL)" in story.log[0][1]
 
 
 def test_a_process_that_never_came_to_life_blames_no_source() -> None:
     story = Story()
     story.ask()
-    assert [] == story.on(Tick(), 29)
+    assert story.on(Tick(), 29) == []
     assert [Kill(1)] == story.on(Tick(), 1)
-    assert [] == story.on(Ended(1, -9))
-    assert "the process itself does not return" == story.report().problem
-    assert [False, False, False] == [standing.success for standing in story.report().standings.values()]
+    assert story.on(Ended(1, -9)) == []
+    assert story.report().problem == "the process itself does not return"
+    assert [standing.success for standing in story.report().standings.values()] == [False, False, False]
     story.ask()
     story.done()
-    assert ("", 2) == (story.report().problem, len(story.log))
+    assert (story.report().problem, len(story.log)) == ("", 2)
 
 
 def test_an_item_that_crashes_its_process_does_not_cost_the_rest() -> None:
@@ -237,7 +241,7 @@ def test_an_item_that_crashes_its_process_does_not_cost_the_rest() -> None:
     skip = ("filesystem:/data",)
     assert [Start(2, ("filesystem", "hwmon")), Question(2, 2, Tier.SLOW, skip)] == story.on(Ended(1, -11))
     story.done()
-    assert 1 == story.report().restarts[Reason.CRASH]
+    assert story.report().restarts[Reason.CRASH] == 1
     assert not story.report().standings["filesystem"].hung
     assert "filesystem /data ended the process (killed by SIGSEGV)" in story.log[0][1]
 
@@ -259,7 +263,7 @@ def test_a_round_in_which_everything_hangs_ends() -> None:
         story.touch("filesystem", f"/{number}")
         story.on(Ended(story.hang(), -9))
         processes += 1
-    assert 10 == processes
+    assert processes == 10
     assert not story.report().standings["hwmon"].success
 
 
@@ -274,22 +278,22 @@ def test_three_stuck_processes_are_the_most_there_ever_are() -> None:
             story.hang()
             actions = story.on(Tick(), 2)
         story.now += 60
-    assert (3, 3) == (starts, len(story.state.abandoned))
-    assert "3 processes are stuck in the kernel; nothing is read until one of them ends" == story.report().problem
-    assert "gpuwatch-probe: 3 processes are stuck in the kernel; nothing is read until one of them ends" == story.log[-1][1]
+    assert (starts, len(story.state.abandoned)) == (3, 3)
+    assert story.report().problem == "3 processes are stuck in the kernel; nothing is read until one of them ends"
+    assert story.log[-1][1] == "gpuwatch-probe: 3 processes are stuck in the kernel; nothing is read until one of them ends"
     length = len(story.log)
     story.on(Ended(2, -9))
     assert Start(4, ALL) == story.ask()[0]
-    assert "gpuwatch-probe: processes are started again" == story.log[length + 1][1]
+    assert story.log[length + 1][1] == "gpuwatch-probe: processes are started again"
 
 
 def test_a_process_that_does_not_leave_is_killed_and_then_abandoned() -> None:
     story = Story()
     story.ask()
     story.on(Answered(1, 1))
-    assert [] == story.on(Tick(), 1.9)
+    assert story.on(Tick(), 1.9) == []
     assert [Kill(1)] == story.on(Tick(), 0.1)
-    assert [] == story.on(Tick(), 2)
+    assert story.on(Tick(), 2) == []
     assert frozenset({1}) == story.state.abandoned
 
 
@@ -298,10 +302,10 @@ def test_a_source_that_raised_has_no_success_and_a_problem() -> None:
     story.ask()
     story.on(Erred(1, "hwmon", "raised: ValueError: x"))
     story.done()
-    assert ("hwmon raised: ValueError: x", [True, True, False]) == (
+    assert (
         story.report().problem,
         [standing.success for standing in story.report().standings.values()],
-    )
+    ) == ("hwmon raised: ValueError: x", [True, True, False])
 
 
 def test_the_duration_of_each_source_is_its_own() -> None:
@@ -310,7 +314,7 @@ def test_the_duration_of_each_source_is_its_own() -> None:
     for source in ALL:
         story.touch(source, "a", "b", after=1)
     story.done(after=4)
-    assert [3, 3, 6] == [standing.took for standing in story.report().standings.values()]
+    assert [standing.took for standing in story.report().standings.values()] == [3, 3, 6]
 
 
 def test_a_source_under_way_shows_its_age_once_that_is_the_longer() -> None:
@@ -318,7 +322,7 @@ def test_a_source_under_way_shows_its_age_once_that_is_the_longer() -> None:
     story.ask()
     story.touch("pci")
     story.now += 7
-    assert 7 == story.report().standings["pci"].took
+    assert story.report().standings["pci"].took == 7
 
 
 @pytest.mark.parametrize("event", [Answered(1, 1), Broke(1), Wanted(1, "x"), Erred(1, "pci", "x"), Ended(1, 0)])
@@ -328,12 +332,12 @@ def test_what_a_process_of_an_earlier_round_says_is_not_heard(event: Event) -> N
     story.done()
     story.ask()
     before = story.state
-    assert [] == story.on(event)
+    assert story.on(event) == []
     assert before == story.state
 
 
 def test_before_the_first_round_nothing_is_claimed() -> None:
-    assert ("has not answered yet", [None, None, None]) == (
+    assert (
         Story().report().problem,
         [standing.success for standing in Story().report().standings.values()],
-    )
+    ) == ("has not answered yet", [None, None, None])
