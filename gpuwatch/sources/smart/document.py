@@ -135,10 +135,10 @@ def facts(doc: Document, status: int) -> Facts:
 def asleep(doc: Document) -> str:
     """Return STANDBY or SLEEP where the drive was left asleep: by `power_mode` (7.5 and later), else by the message."""
     mode = doc.text("power_mode", "name")
-    if mode in ("STANDBY", "SLEEP"):
+    if mode.startswith(("STANDBY", "SLEEP")):  # STANDBY_Y is one too
         return mode
     for row in doc.rows("smartctl", "messages"):
-        if found := re.match(r"Device is in (STANDBY|SLEEP)\b.*mode", row.text("string")):
+        if found := re.match(r"Device is in ((?:STANDBY|SLEEP)\w*).* mode", row.text("string")):
             return found[1]
     return ""
 

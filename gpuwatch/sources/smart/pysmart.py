@@ -31,7 +31,7 @@ else:
 TABLE = "Vendor Specific SMART Attributes with Thresholds:"
 FAILED_ROWS = ("Please note the following marginal Attributes:", "Failed Attributes:")
 HEALTH = re.compile(r"(?:self-assessment test result|SMART Health Status)\s*: *(\S+)")
-ASLEEP = re.compile(r"Device is in (STANDBY|SLEEP)\b.*mode")
+ASLEEP = re.compile(r"Device is in ((?:STANDBY|SLEEP)\w*).* mode")
 NO_SMART = re.compile(r"device lacks SMART capability|does not support SMART|SMART support is: *Unavailable")
 COMPLAINT = re.compile(r"failed: |UNRECOGNIZED OPTION|Unknown USB bridge|Permission denied|Probable ATA device")
 WARNING_MINUTES = re.compile(r"Warning +Comp\. Temperature Time: +([\d,.]+)")

@@ -114,9 +114,9 @@ class Smart:
 
     def _missing(self) -> str:
         name = self._options.smartctl
-        if name != "smartctl":
+        if "/" in name:
             return f"{name} (sources.smart.smartctl) is no program that can be started"
-        return "smartctl is not installed: the package is called smartmontools"
+        return f"{name} is not installed: it comes with the package smartmontools"
 
     def _reading(self, disk: Disk, look: Look, at: float, started: float) -> Reading:
         verdict = look.verdict

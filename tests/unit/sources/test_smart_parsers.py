@@ -202,6 +202,28 @@ def test_an_unreadable_status_is_not_a_failure() -> None:
     assert pysmart.facts(lines, 0).passed is None
 
 
+@pytest.mark.parametrize("drive", [nvme(passed=False), ata(SATA, passed=False), sas(passed=False)], ids=["nvme", "ata", "sas"])
+def test_a_drive_that_calls_itself_failing_is_failing_in_its_text_too(drive: Drive) -> None:
+    parsed = pysmart.facts(drive.lines, 8)
+    assert (parsed.passed, judge(parsed).state) == (False, "fail")
+
+
+@pytest.mark.parametrize("mode", ["STANDBY", "SLEEP", "STANDBY_Y", "STANDBY (OS)"])
+def test_every_way_to_say_asleep_is_understood(mode: str) -> None:
+    message = f"Device is in {mode} mode, exit(2)"
+    tree = {"smartctl": {"messages": [{"string": message, "severity": "information"}]}}
+    assert judge(document.facts(Document(tree), 2)).state == "standby"
+    assert judge(pysmart.facts(["smartctl", "", "", "", message], 2)).state == "standby"
+    assert judge(document.facts(Document({"power_mode": {"name": mode}}), 2)).state == "standby"
+
+
+@pytest.mark.parametrize("mode", ["IDLE", "ACTIVE or IDLE", "IDLE_A"])
+def test_an_idle_disk_is_awake(mode: str) -> None:
+    drive = ata(SATA)
+    drive.tree["power_mode"] = {"name": mode}
+    assert read(drive).asleep == ""
+
+
 def test_failing_rows_are_seen_where_only_health_was_asked_for() -> None:
     lines = [
         *nvme().lines[:3],
