@@ -212,9 +212,9 @@ class Notifier:
 
     def _round(self) -> None:
         """Take what came, decide, commit, and hand the messages to their senders."""
+        mono, wall = self._clock.mono(), self._clock.wall()
         with self._lock:
             news, self._inbox = self._inbox, {}
-        mono, wall = self._clock.mono(), self._clock.wall()
         if not news and (self._look is None or mono < self._look):
             return
         self._incidents.update(news)
