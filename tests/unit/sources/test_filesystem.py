@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -199,11 +200,25 @@ def test_a_mount_that_our_namespace_hides_is_denied_and_not_that_of_another(tree
     assert (hidden.values[FILESYSTEM_STUCK], hidden.fault) == (0.0, None)
 
 
-def test_a_file_system_without_a_size_is_none() -> None:
-    """/proc has no blocks; an unknown pseudo file system is told by that."""
-    tables = mounts.parse(b"1 1 0:21 / /proc rw - newpseudofs x rw\n")
-    assert [mount.item for mount in mounts.counted(tables)] == ["/proc"]
-    assert os.statvfs("/proc").f_blocks == 0
+def test_a_file_system_without_a_size_is_none(tree: HostTree) -> None:
+    """An unknown pseudo file system is told by having no blocks, as the real /proc has none."""
+    tree.mounts("0:21 /proc newpseudofs", f"8:2 {tree.root} ext4")
+    answers = Answers()
+    config = msgspec.structs.replace(tree.config, paths=msgspec.structs.replace(tree.config.paths, root="/"))
+    filesystem.source(config, FakeClock()).ask(Tier.SLOW, frozenset(), answers)
+    assert answers.items == ["/proc", str(tree.root)]
+    assert answers.keys(FILESYSTEM) == [str(tree.root)]
+
+
+@pytest.mark.parametrize(
+    ("path", "device"), [(b"/", "1:1"), (b"/home", "1:3"), (b"/home/lab/x", "1:3"), (b"/homes", "1:1"), (b"/data/x", "1:4")]
+)
+def test_a_path_leads_to_the_deepest_mount_above_it_and_the_latest_of_equals(path: bytes, device: str) -> None:
+    lines = ("1:1 /", "1:2 /home", "1:3 /home", "1:4 /data")
+    table = mounts.parse("".join(f"1 1 {line.split()[0]} / {line.split()[1]} rw - ext4 x rw\n" for line in lines).encode())
+    found = mounts.covering(table, path)
+    assert found is not None
+    assert found.device == device
 
 
 def test_each_mount_is_named_before_it_is_touched_and_a_hung_one_is_said_to_be_stuck(tree: HostTree) -> None:
