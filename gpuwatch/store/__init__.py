@@ -40,7 +40,7 @@ __all__ = ["Memory", "Row", "Store", "Ticket", "Ulid"]
 
 log = logging.getLogger(__name__)
 
-START = 5.0  # seconds that `start` waits for the disk
+START = 3.0  # seconds that `start` waits for the disk
 READ = 5.0  # seconds that one `rows` may take
 READ_STEPS = 10_000  # steps of SQLite's machine between two looks at the time
 

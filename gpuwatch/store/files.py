@@ -18,10 +18,11 @@ from sqlalchemy.pool import NullPool
 from gpuwatch.config import ConfigError
 from gpuwatch.model.clock import Clock
 from gpuwatch.store.migrations import Layout, create, migrate, read_meta, write_meta
+from gpuwatch.store.schema import PAGE
 
 BUSY = 1.0  # seconds to wait for another process's lock
 COMPANIONS = ("-wal", "-shm", "-journal")
-WAL_PAGES = 1000  # 4 MiB: how far the log grows before it is copied into the database
+LOG = 4 << 20  # bytes to which SQLite's log grows before it is copied into the database
 ASIDE_LIMIT = 4  # moves aside within one opening: each reason once, and an end
 
 
@@ -188,9 +189,9 @@ class Database:
     def _check(self, connection: Connection) -> Verdict | None:
         """Return why this file must go aside, None where it is fine."""
         if self.path is not None:
-            # auto_vacuum counts only before the first page is written, and journal_mode=WAL writes it.
-            pragmas = ("auto_vacuum=INCREMENTAL", "journal_mode=WAL", f"synchronous={self._synchronous}")
-            for pragma in (*pragmas, f"wal_autocheckpoint={WAL_PAGES}", f"journal_size_limit={WAL_PAGES * 4096}"):
+            # page_size and auto_vacuum count only before the first page is written, and journal_mode=WAL writes it.
+            pragmas = (f"page_size={PAGE}", "auto_vacuum=INCREMENTAL", "journal_mode=WAL", f"synchronous={self._synchronous}")
+            for pragma in (*pragmas, f"wal_autocheckpoint={LOG // PAGE}", f"journal_size_limit={LOG}"):
                 raw(connection, f"PRAGMA {pragma}")
             if self.layout.precious and (found := raw(connection, "PRAGMA integrity_check(1)")) != [("ok",)]:
                 return Verdict("corrupt", f"is corrupt ({str(found[0][0]).splitlines()[-1]})")

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 IDLE = 1.0  # seconds between two looks at the queues without a call
 TIDY = 0.05  # seconds between two steps of retention
-PAUSES = (1.0, 2.0, 5.0, 10.0)  # seconds before the next try after the first, second, ... failure
+PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before the next try after the first, second, ... failure
 STALLED = 3.0  # seconds after which a write counts as stuck (rulings 7)
 PRUNE = 3600.0  # seconds between two prunings of the alert memory
 BETWEEN = 200_000  # steps of SQLite's machine after which a long statement lets alerts pass: some 10 ms
@@ -129,7 +129,7 @@ class Writer:
         while True:
             with self._wake:
                 if not self._woken and not self._stopping:
-                    self._wake.wait(TIDY if self._untidy and self.history.ready else IDLE)
+                    self._wake.wait(self._pause())
                 self._woken, stopping = False, self._stopping
             try:
                 self._round(last=stopping)
@@ -141,6 +141,13 @@ class Writer:
                 close(self.state.connection)
                 close(self.history.connection)
                 return
+
+    def _pause(self) -> float:
+        """Return for how long there is nothing to do, as far as is known now."""
+        if self._untidy and self.history.ready:
+            return TIDY
+        now = self._clock.mono()
+        return max(TIDY, min([IDLE, *(side.retry_at - now for side in (self.state, self.history) if side.problem)]))
 
     def _round(self, *, last: bool) -> None:
         """Write what waits; on the last one each side gets a try at once."""

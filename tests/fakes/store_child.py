@@ -1,9 +1,12 @@
 """A process that runs a Store and does what its standard input says, so that it can be killed, or put on a failing disk.
 
-`python -m tests.fakes.store_child FOLDER [MACHINE]`; each line in is a JSON list (command, arguments), each line out its result.
+`python -m tests.fakes.store_child FOLDER`; each line in is a JSON list (command, arguments), each line out its result.
+`python -m tests.fakes.store_child FOLDER flood` runs one process after another that commits at full speed until it is killed:
+each line in is the first number of the next one, lines out are its pid, the numbers that are on disk, and `gone`.
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -20,8 +23,8 @@ from tests.fakes import store_nouns as nouns
 class Child:
     """One store and the commands on it."""
 
-    def __init__(self, folder: Path, machine: str) -> None:
-        self.store = Store(config.Store(url=f"sqlite:///{folder / 'gpuwatch.db'}"), machine, SystemClock())
+    def __init__(self, folder: Path) -> None:
+        self.store = Store(config.Store(url=f"sqlite:///{folder / 'gpuwatch.db'}"), "machine-1", SystemClock())
         self.base = time.time() // 10 * 10
 
     def start(self) -> object:
@@ -34,18 +37,6 @@ class Child:
         ticket = self.store.commit([nouns.incident(number)], [nouns.told(number)], [nouns.delivery(number)])
         took = time.monotonic() - began
         return {"stored": ticket.wait(seconds), "took": took}
-
-    def flood(self, first: int, total: int) -> object:
-        """Commit at full speed, every second one with its end; print each number when its ticket says it is on disk."""
-        for number in range(first, first + total):
-            ticket = self.store.commit([nouns.incident(number)], [nouns.told(number)], [nouns.delivery(number)])
-            self.store.save_state("engine", 1, b"%d" % number)
-            self.store.observe(nouns.view([(nouns.gpu_target(0), {gpu.POWER: 1.0})], self.base + number * 5))
-            if number % 2:
-                self.store.attempted(nouns.delivery(number), Outcome.sent(), None)
-            if ticket.wait(10):
-                print(number, flush=True)
-        return "done"
 
     def observe(self, first: int, beats: int) -> object:
         """Observe beats of eight GPUs, one a second of their own time, at full speed; returns the longest call."""
@@ -91,9 +82,39 @@ class Child:
         return {"whole": self.store.stop(seconds), "took": time.monotonic() - began}
 
 
+def flood(folder: Path, number: int) -> None:
+    """Commit at full speed for ever, history beside it; print each number once its ticket says that it is on disk."""
+    child = Child(folder)
+    child.start()
+    while True:
+        ticket = child.store.commit([nouns.incident(number)], [nouns.told(number)], [nouns.delivery(number)])
+        child.store.save_state("engine", 1, b"%d" % number)
+        if number % 3 == 0:
+            child.round(number)
+        if number % 2:
+            child.store.attempted(nouns.delivery(number), Outcome.sent(), None)
+        if number % 4 == 0 or ticket.wait(10):  # some commits pile up
+            print(number if number % 4 else "", flush=True)
+        number += 1
+
+
+def floods(folder: Path) -> None:
+    """Fork one flooding process a line; they share our imports."""
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            print(os.getpid(), flush=True)
+            flood(folder, int(line))
+        os.waitpid(pid, 0)
+        print("gone", flush=True)
+
+
 def main() -> None:
     """Do what the lines say, until there are no more."""
-    child = Child(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "machine-1")
+    if sys.argv[2:] == ["flood"]:
+        floods(Path(sys.argv[1]))
+        return
+    child = Child(Path(sys.argv[1]))
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         command: Callable[..., object] = getattr(child, name)

@@ -99,38 +99,38 @@ def size(folder: Path) -> int:
 
 
 def full_round(number: int) -> Round:
-    """Return a round of 60 GPUs with all their numbers: some 50 kB."""
+    """Return a round of 40 GPUs with all their numbers: some 45 kB."""
     columns = [str(column) for column in RAW[gpu.GPU].columns.keys()[2:]]
-    rows = tuple((gpu_target(index), dict.fromkeys(columns, number + 0.1)) for index in range(60))
+    rows = tuple((gpu_target(index), dict.fromkeys(columns, number + 0.1)) for index in range(40))
     return Round(EPOCH + number * 10, rows)
 
 
 def test_the_cap_wins_over_the_times_and_counts_the_log(tmp_path: Path) -> None:
-    cap = 6 << 20
+    cap = 4 << 20
     history = History(tmp_path, max_size=Size(cap))
     largest = 0
-    for number in range(180):
+    for number in range(120):
         history.write(full_round(number))
         largest = max(largest, size(tmp_path))
     assert largest < cap * 1.05
     kept = history.count(select(func.count()).select_from(ROUND))
-    assert 30 < kept < 180
-    assert history.count(select(func.max(ROUND.c.at))) == int((EPOCH + 1790) * 1000)
+    assert 30 < kept < 120
+    assert history.count(select(func.max(ROUND.c.at))) == int((EPOCH + 1190) * 1000)
     history.connection.close()
 
 
 def test_a_cap_that_was_lowered_gives_the_space_back(tmp_path: Path) -> None:
-    history = History(tmp_path, max_size=Size(64 << 20))
-    for number in range(150):
+    history = History(tmp_path, max_size=Size(63 << 20))
+    for number in range(110):
         history.write(full_round(number))
     before = size(tmp_path)
     history.connection.close()
-    lower = History(tmp_path, max_size=Size(4 << 20))
+    lower = History(tmp_path, max_size=Size(3 << 20))
     steps = 0
     while lower.archive.tidy(lower.connection):
         steps += 1
-    assert before > 7 << 20
-    assert size(tmp_path) <= 4 << 20
+    assert before > 4 << 20
+    assert size(tmp_path) <= 3 << 20
     assert steps > 3
     lower.connection.close()
 
