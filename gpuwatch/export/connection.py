@@ -9,6 +9,7 @@ import contextlib
 import socket
 import struct
 import time
+from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Protocol
@@ -19,9 +20,6 @@ import h11
 from gpuwatch.export.access import Peer
 from gpuwatch.export.message import Request, Response
 
-HEAD_SECONDS = 5.0  # from connecting, or from the first byte of a later head
-TOTAL_SECONDS = 10.0  # from the same moment to the last byte of the answer
-IDLE_SECONDS = 120.0  # between two requests: longer than any usual scrape interval
 LINGER_SECONDS = 1.0
 HEAD_BYTES = 16 << 10
 BODY_BYTES = 64 << 10
@@ -33,8 +31,23 @@ RESET = struct.pack("ii", 1, 0)  # struct linger: on, no time
 WORDS = {400: "this is no HTTP request", 431: "the head of the request is over 16 KiB", 501: "transfer coding not known"}
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a client may take, in seconds, and how many there may be."""
+
+    head: float = 5.0  # from connecting, or from the first byte of a later head
+    total: float = 10.0  # from the same moment to the last byte of the answer
+    idle: float = 120.0  # between two requests: longer than any usual scrape interval
+    connections: int = 1100
+
+
 class Site(Protocol):
     """What a connection needs of the server."""
+
+    @property
+    def limits(self) -> Limits:
+        """How long it may take."""
+        ...
 
     async def answer(self, request: Request, *, unix: bool) -> Response:
         """Answer; never raises."""
@@ -69,7 +82,7 @@ class Connection:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, site: Site, peer: Peer | None, *, unix: bool
     ) -> None:
         self._reader, self._writer, self._site = reader, writer, site
-        self._peer, self._unix = peer, unix
+        self._limits, self._peer, self._unix = site.limits, peer, unix
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -80,7 +93,7 @@ class Connection:
 
     async def serve(self) -> None:
         """Answer request by request. Whatever ends it, the transport is closed within a second."""
-        self._until(HEAD_SECONDS)
+        self._until(self._limits.head)
         try:
             while await self._exchange():
                 self._protocol.start_next_cycle()
@@ -96,8 +109,10 @@ class Connection:
 
         Without SO_LINGER the kernel would go on sending what it holds, for as long as a slow reader likes.
         """
-        with contextlib.suppress(OSError):  # it is closed already
-            self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        connected = self._writer.get_extra_info("socket")  # None once TLS has lost it
+        if connected is not None:
+            with contextlib.suppress(OSError):  # it is closed already
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         self._writer.transport.abort()
 
     async def _exchange(self) -> bool:
@@ -107,7 +122,7 @@ class Connection:
             if head is None:
                 return False
             self._site.works(self)
-            self._until(self._began + TOTAL_SECONDS - self._loop.time())
+            self._until(self._began + self._limits.total - self._loop.time())
             body = await self._body(head)
             request = self._request(head, body)
         except h11.RemoteProtocolError as error:
@@ -228,13 +243,13 @@ class Connection:
             self._begin()
         else:
             self._resting = True
-            self._until(IDLE_SECONDS)
+            self._until(self._limits.idle)
 
     def _begin(self) -> None:
         """A request has begun: its head has its time."""
         self._resting = False
         self._began = self._loop.time()
-        self._until(HEAD_SECONDS)
+        self._until(self._limits.head)
 
     def _until(self, seconds: float) -> None:
         """Abort the connection in so many seconds unless told anew."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuwatch.export.access import REFUSAL, admin_group, may_change, peer_of
-from gpuwatch.export.connection import Connection
+from gpuwatch.export.connection import Connection, Limits
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.export.password import Passwords
 from gpuwatch.export.pool import Pool, PoolFullError
@@ -24,9 +24,8 @@ from gpuwatch.model.clock import Clock, SystemClock
 
 log = logging.getLogger(__name__)
 
-CONNECTIONS = 1100
 RESERVED = 256  # descriptors that the rest of the daemon needs
-ANSWER_SECONDS = 8.0  # of the ten that a connection has
+ANSWER_SHARE = 0.8  # of a connection's time; the rest is for sending
 HANDSHAKE_SECONDS = 5.0
 REFRESH_TICKS = 30
 LOGIN = ("WWW-Authenticate", 'Basic realm="gpuwatch"')
@@ -41,7 +40,10 @@ class Server:
         routes: Sequence[Route],
         web: WebConfig | None = None,
         clock: Clock | None = None,
+        limits: Limits | None = None,
     ) -> None:
+        self.limits = limits or Limits()
+        self._answer_seconds = ANSWER_SHARE * self.limits.total
         self._sockets = list(sockets)
         self._paths: dict[str, dict[str, Route]] = {}
         for route in routes:
@@ -103,7 +105,7 @@ class Server:
     async def _main(self) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         self._loop.set_exception_handler(quietly)
-        self._most = min(CONNECTIONS, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED))
+        self._most = min(self.limits.connections, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED))
         servers = [await self._listen(listening) for listening in self._sockets]
         self._started.set()
         while not self._end.is_set():
@@ -200,7 +202,7 @@ class Server:
         except PoolFullError:
             return Response.text(503, "busy, try again", ("Retry-After", "2"))
         except asyncio.TimeoutError:
-            return Response.text(504, f"no answer within {ANSWER_SECONDS:.0f} s")
+            return Response.text(504, "no answer in time")
 
     async def _who(self, request: Request, *, unix: bool) -> tuple[str | None, Response | None]:
         """Return the user who has proven a password, or the answer that asks for one."""
@@ -209,7 +211,7 @@ class Server:
         header = request.headers.get("authorization", "")
         user = self._passwords.remembered(header, self._clock.mono()) if header else None
         if header and user is None:
-            user = await asyncio.wait_for(self._door.run(lambda: self._passwords.check(header)), ANSWER_SECONDS)
+            user = await asyncio.wait_for(self._door.run(lambda: self._passwords.check(header)), self._answer_seconds)
             if user is not None:
                 self._passwords.remember(header, user, self._clock.mono())
         return user, None if user is not None else Response.text(401, "needs a user and password", LOGIN)
@@ -219,7 +221,7 @@ class Server:
         if not route.slow and not route.changes:
             return self._handle(route, request)
         work = self._change if route.changes else self._handle
-        return await asyncio.wait_for(self._pool.run(lambda: work(route, request)), ANSWER_SECONDS)
+        return await asyncio.wait_for(self._pool.run(lambda: work(route, request)), self._answer_seconds)
 
     def _change(self, route: Route, request: Request) -> Response:
         """Let those change state who may; a page in a browser may not, whoever's browser it is."""

@@ -34,6 +34,7 @@ TLS_KEYS = ("cert_file", "key_file", "client_auth_type", "client_ca_file", "min_
 # Valid for exporter-toolkit. The first two mean nothing to us: we choose among modern ciphers and speak HTTP/1.1.
 WITHOUT_EFFECT = {"prefer_server_cipher_suites", "http2"}
 NOT_OURS = {"cert", "key", "client_ca", "client_allowed_sans", "cipher_suites", "curve_preferences", "headers", "rate_limit"}
+LIBRARY = re.compile(r"^\[\w+(: \w+)?\] | \(_ssl\.c:\d+\)$")
 BCRYPT = re.compile(r"\$2[aby]\$\d\d\$[./A-Za-z0-9]{53}")
 
 
@@ -181,6 +182,6 @@ def stamp(path: Path) -> object:
 
 
 def said(error: OSError) -> str:
-    """Return why, without the library's source lines."""
-    reason = getattr(error, "reason", None)
-    return str(reason or error.strerror or type(error).__name__).replace("_", " ").lower()
+    """Return why, without the library's names and source lines: `[SSL] PEM lib (_ssl.c:3926)`."""
+    reason = str(getattr(error, "reason", None) or error.strerror or type(error).__name__)
+    return LIBRARY.sub("", reason).replace("_", " ").lower()

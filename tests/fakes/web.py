@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuwatch.export import sockets
 from gpuwatch.export.api import routes
+from gpuwatch.export.connection import Limits
 from gpuwatch.export.message import Route
 from gpuwatch.export.page import Page
 from gpuwatch.export.server import Server
@@ -73,12 +74,16 @@ class Served:
 
 @contextmanager
 def serving(
-    folder: Path, extra: Sequence[Route] = (), answers: Answers | None = None, web: WebConfig | None = None
+    folder: Path,
+    extra: Sequence[Route] = (),
+    answers: Answers | None = None,
+    web: WebConfig | None = None,
+    limits: Limits | None = None,
 ) -> Iterator[Served]:
     """Serve the daemon's routes and some more until the end of the block."""
     path = folder / "gpuwatch.sock"
     tcp, unix = sockets.listen_tcp("127.0.0.1:0"), sockets.listen_unix(path)
-    server = Server([tcp, unix], (*routes(answers or Answers()), *extra), web)
+    server = Server([tcp, unix], (*routes(answers or Answers()), *extra), web, limits=limits)
     server.start()
     try:
         yield Served(server, tcp.getsockname()[1], path)

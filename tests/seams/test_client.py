@@ -20,8 +20,6 @@ class Scripted:
     def __init__(self, behaviour: Callable[[socket.socket], None]) -> None:
         self._behaviour = behaviour
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self._listening.settimeout(0.1)
-        self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -32,16 +30,16 @@ class Scripted:
 
     def stop(self) -> None:
         """Stop and wait for the thread."""
-        self._stopping.set()
+        self._listening.shutdown(socket.SHUT_RDWR)  # wakes accept()
         self._thread.join(10)
         self._listening.close()
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
+        while True:
             try:
                 connection, _ = self._listening.accept()
-            except TimeoutError:
-                continue
+            except OSError:
+                return
             with connection:
                 connection.settimeout(5)
                 try:

@@ -146,7 +146,7 @@ def test_client_certificates_are_demanded_where_the_file_says_so(tmp_path: Path,
 
 def test_passwords_that_are_slow_to_check_hold_up_neither_the_page_nor_each_other_for_ever(tmp_path: Path) -> None:
     """Sixty guesses at once: those that find no place are told to come back, and the Unix socket answers meanwhile."""
-    with serving(tmp_path, web=loaded(tmp_path, users(rounds=11))) as served, ThreadPoolExecutor(60) as pool:
+    with serving(tmp_path, web=loaded(tmp_path, users(rounds=9))) as served, ThreadPoolExecutor(60) as pool:
 
         def guess(number: int) -> int:
             file = tmp_path / f"guess{number}"
