@@ -37,6 +37,7 @@ class Journal:
         self.commits: list[tuple[list[Told], list[Delivery]]] = []
         self.attempts: list[tuple[Delivery, Outcome, float | None]] = []
         self.dead = False
+        self.dies_after_commit = False  # with the next delivery on the disk, we are killed
         self._stalled = False
         self._waiting: list[tuple[Ticket, Sequence[Incident], Sequence[Told], Sequence[Delivery]]] = []
         self._incidents: dict[str, Incident] = {}
@@ -103,4 +104,5 @@ class Journal:
         self._told.update(((found.incident, found.channel), found) for found in told)
         self._deliveries.update((found.id, found) for found in deliveries)
         ticket.done = True
+        self.dead = bool(deliveries) and self.dies_after_commit
         self.changed.notify_all()
