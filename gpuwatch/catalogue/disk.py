@@ -62,5 +62,11 @@ FILESYSTEM_READ_ONLY = gauge(FILESYSTEM, "read_only", keep=Keep.LAST, help="1 wh
 FILESYSTEM_STUCK = gauge(
     FILESYSTEM, "stuck", keep=Keep.LAST, help="1 while asking it does not return (dead NFS or FUSE, dead disk)."
 )
+FILESYSTEM_FAILED = gauge(
+    FILESYSTEM,
+    "failed",
+    keep=Keep.LAST,
+    help="1 while it answers with an error (a stale NFS mount, an XFS after its shutdown, a dead disk).",
+)
 
 MD_DEGRADED = gauge(MD, "degraded", keep=Keep.LAST, help="Missing disks of a RAID array.")

@@ -12,12 +12,14 @@ from pathlib import Path
 from gpuwatch.catalogue.disk import (
     FILESYSTEM_AVAILABLE,
     FILESYSTEM_ERRORS,
+    FILESYSTEM_FAILED,
     FILESYSTEM_READ_ONLY,
     FILESYSTEM_SIZE,
     FILESYSTEM_STUCK,
 )
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.sources import mounts, sysfs
 from gpuwatch.sources.look import Look
@@ -25,7 +27,8 @@ from gpuwatch.sources.mounts import Mount
 from gpuwatch.sources.source import Answer, Source
 
 SOURCE = "filesystem"
-SPACE = (FILESYSTEM_SIZE, FILESYSTEM_AVAILABLE)
+ASKED = (FILESYSTEM_SIZE, FILESYSTEM_AVAILABLE, FILESYSTEM_FAILED)  # what only the file system itself can tell
+OURS = frozenset((errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR))  # not its fault
 
 
 class Filesystems:
@@ -58,7 +61,7 @@ class Filesystems:
         """Return what is to be said of a file system that did not return when it was last asked."""
         look = Look(SOURCE, Tier.SLOW, mount.target(), self._clock)
         look.values[FILESYSTEM_STUCK] = 1.0
-        look.lack([*SPACE, FILESYSTEM_READ_ONLY, FILESYSTEM_ERRORS], Absence.LATE)
+        look.lack([*ASKED, FILESYSTEM_READ_ONLY, FILESYSTEM_ERRORS], Absence.LATE)
         return look.reading(Fault("hung", f"asking {mount.item} does not return"))
 
     def _look(self, mount: Mount, own: tuple[Mount, ...], *, trusted: bool) -> Reading | None:
@@ -66,26 +69,19 @@ class Filesystems:
         look = Look(SOURCE, Tier.SLOW, mount.target(), self._clock)
         flags = mount.superblock | (mount.options if trusted else frozenset())
         look.values[FILESYSTEM_READ_ONLY] = float("ro" in flags or "emergency_ro" in flags)
-        fault: Fault | None = None
-        path = self._root + mount.path
+        path, fault = self._root + mount.path, None
         here = mounts.covering(own, path)
         if here is not None and here.device != mount.device:
             # ProtectHome=, a container without the mount: statvfs would answer for another file system
-            look.lack(SPACE, Absence.DENIED)
+            look.lack(ASKED, Absence.DENIED)
         else:
             try:
-                space = ask(mount, path)
+                look.values |= space(mount, path)
+            except FileNotFoundError:
+                return None
             except OSError as error:
-                if error.errno == errno.ENOENT:
-                    return None
-                look.lack(SPACE, sysfs.why(error))
-                if sysfs.why(error) is not Absence.DENIED:
-                    fault = Fault("failed", f"{mount.item}: {error.strerror}", error.errno)
-            else:
-                if not space.f_blocks:
-                    return None
-                look.values[FILESYSTEM_SIZE] = float(space.f_blocks * space.f_frsize)
-                look.values[FILESYSTEM_AVAILABLE] = float(space.f_bavail * space.f_frsize)
+                look.lack(ASKED, sysfs.why(error))
+                fault = blame(look, mount, error)
         look.values[FILESYSTEM_STUCK] = 0.0
         counter = COUNTERS.get(mount.fstype)
         if counter is None:
@@ -102,13 +98,31 @@ class Filesystems:
         return Path(os.path.realpath(self._dev / mount.origin.removeprefix("/dev/"))).name  # btrfs: its numbers are no device's
 
 
-def ask(mount: Mount, path: bytes) -> os.statvfs_result:
-    """Return the space of a file system that also lets itself be listed; raises OSError, and may not return at all."""
-    space = os.statvfs(path)
+def space(mount: Mount, path: bytes) -> dict[Metric, float]:
+    """Return the space of a file system that also lets itself be listed; may not return at all.
+
+    Raises FileNotFoundError for one that is gone or has no blocks (an unknown pseudo file system), OSError for one that fails.
+    """
+    found = os.statvfs(path)
+    if not found.f_blocks:
+        raise FileNotFoundError(errno.ENOENT, "holds nothing", path)
     if mount.fstype == "xfs":
         with os.scandir(path) as inside:  # EIO after a shutdown, while mountinfo still says rw
             next(inside, None)
-    return space
+    return {
+        FILESYSTEM_SIZE: float(found.f_blocks * found.f_frsize),
+        FILESYSTEM_AVAILABLE: float(found.f_bavail * found.f_frsize),
+        FILESYSTEM_FAILED: 0.0,
+    }
+
+
+def blame(look: Look, mount: Mount, error: OSError) -> Fault | None:
+    """Say that the file system fails, unless the error is that of who asked."""
+    if error.errno in OURS:
+        return None
+    del look.absent[FILESYSTEM_FAILED]
+    look.values[FILESYSTEM_FAILED] = 1.0
+    return Fault("failed", f"{mount.item}: {error.strerror}", error.errno)
 
 
 def ext4_errors(sys: Path, block: str) -> int:

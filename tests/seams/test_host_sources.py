@@ -18,6 +18,7 @@ from gpuwatch.catalogue.disk import (
     DISK_IO,
     FILESYSTEM,
     FILESYSTEM_AVAILABLE,
+    FILESYSTEM_FAILED,
     FILESYSTEM_SIZE,
     FILESYSTEM_STUCK,
 )
@@ -126,12 +127,12 @@ def worker(tree: HostTree, bad: BadFiles) -> Iterator[Worker]:
 
 
 def told(readings: list[Reading]) -> dict[tuple[str, str, str], float]:
-    """Return all values by subject, key and id, but for the space of the real disk below."""
+    """Return all values by subject, key and id, but for the space of the real disk below and the fault itself."""
     return {
         (reading.target.subject.name, reading.target.key, metric.id): value
         for reading in readings
         for metric, value in reading.values.items()
-        if metric not in {FILESYSTEM_AVAILABLE, FILESYSTEM_SIZE}
+        if metric not in {FILESYSTEM_AVAILABLE, FILESYSTEM_SIZE, FILESYSTEM_FAILED}
     }
 
 
@@ -212,25 +213,33 @@ def test_a_mount_that_answers_with_an_error_is_at_fault_and_not_stuck(
     bad.fail("statvfs", tree.root / "nfs", code)
     readings = {reading.target.key: reading for reading in worker.ask(Tier.SLOW) if reading.target.subject is FILESYSTEM}
     nfs = readings["/nfs"]
-    assert (nfs.values[FILESYSTEM_STUCK], nfs.absent[FILESYSTEM_SIZE]) == (0.0, Absence.FAILED)
+    assert (nfs.values[FILESYSTEM_STUCK], nfs.values[FILESYSTEM_FAILED]) == (0.0, 1.0)
+    assert nfs.absent[FILESYSTEM_SIZE] is Absence.FAILED
     assert nfs.fault is not None
     assert (nfs.fault.kind, nfs.fault.code) == ("failed", code)
     assert os.strerror(code) in nfs.fault.words
     assert FILESYSTEM_SIZE in readings["/"].values
+    assert readings["/"].values[FILESYSTEM_FAILED] == 0.0
 
 
-def test_an_xfs_after_its_shutdown_is_at_fault_though_its_space_is_told(worker: Worker, tree: HostTree, bad: BadFiles) -> None:
+def test_an_xfs_after_its_shutdown_is_at_fault_though_its_space_could_be_told(
+    worker: Worker, tree: HostTree, bad: BadFiles
+) -> None:
     bad.fail("list", tree.root / "data", errno.EIO)
     (data,) = [reading for reading in worker.ask(Tier.SLOW) if reading.target.key == "/data"]
     assert data.absent[FILESYSTEM_SIZE] is Absence.FAILED
     assert data.fault is not None
     assert data.fault.code == errno.EIO
+    assert data.values[FILESYSTEM_FAILED] == 1.0
 
 
-def test_a_mount_that_may_not_be_asked_is_denied_without_a_fault(worker: Worker, tree: HostTree, bad: BadFiles) -> None:
-    bad.fail("statvfs", tree.root / "nfs", errno.EACCES)
-    (nfs,) = [reading for reading in worker.ask(Tier.SLOW) if reading.target.key == "/nfs"]
-    assert (nfs.absent[FILESYSTEM_SIZE], nfs.fault) == (Absence.DENIED, None)
+@pytest.mark.parametrize(
+    ("code", "why"), [(errno.EACCES, Absence.DENIED), (errno.EMFILE, Absence.FAILED), (errno.ENOMEM, Absence.FAILED)]
+)
+def test_a_mount_is_not_at_fault_for_our_own_lack(worker: Worker, tree: HostTree, bad: BadFiles, code: int, why: Absence) -> None:
+    bad.fail("list", tree.root / "data", code)
+    (data,) = [reading for reading in worker.ask(Tier.SLOW) if reading.target.key == "/data"]
+    assert (data.absent[FILESYSTEM_SIZE], data.absent[FILESYSTEM_FAILED], data.fault) == (why, why, None)
 
 
 @pytest.mark.parametrize(
