@@ -75,7 +75,7 @@ class Inventory:
         return state, self.findings(state, standings, scene, wall)
 
     def learn(self, state: State, entries: Mapping[str, Entry], answers: Mapping[str, Reading | None]) -> dict[str, str]:
-        """Take in new GPUs, indexes and facts. Returns, by UUID, the address under which a GPU answers that cannot say its name."""
+        """Take in new GPUs, indexes and facts. Returns, by UUID, the address under which a nameless GPU answers."""
         aliases: dict[str, str] = {}
         for key, entry in entries.items():
             target = entry.target

@@ -94,8 +94,9 @@ def listing(view: View) -> tuple[float | None, float]:
 
 
 def bus(view: View) -> dict[str, Entry]:
-    """Return the GPUs that the bus shows now, by address."""
-    return {entry.target.key: entry for entry in view.of(PCI) if entry.readings}
+    """Return the GPUs that the bus showed when it was last looked at, by address; older entries only have not gone late yet."""
+    looked = max((entry.at(VISIBLE["pci"]) or 0.0 for entry in view.of(GPUS)), default=0.0)
+    return {entry.target.key: entry for entry in view.of(PCI) if any(reading.at >= looked for reading in entry.readings)}
 
 
 def answer(entry: Entry | None) -> Reading | None:

@@ -104,9 +104,9 @@ def number(found: object) -> Number:
     if isinstance(found, (int, float)) and not isinstance(found, bool):
         return Number(float(found))
     if isinstance(found, str) and DURATION.fullmatch(found):
-        return Number(duration(found), "seconds")
+        return Number(float(duration(found)), "seconds")
     if isinstance(found, str) and SIZE.fullmatch(found):
-        return Number(size(found), "bytes")
+        return Number(float(size(found)), "bytes")
     raise ValueError('expected a number, a duration such as "30s" or a size such as "512MiB"')
 
 
@@ -289,7 +289,7 @@ class Parser:
         """Parse `, 10m`."""
         if not self.take(","):
             raise ValueError("increase(id, window): the window is missing")
-        window = number(self.next("a duration"))
-        if window.unit != "seconds" or window.value <= 0:
+        token = self.next("a duration")
+        if not DURATION.fullmatch(token) or not duration(token):
             raise ValueError("increase(id, window): expected a duration with a unit as the window, such as 10m")
-        return window.value
+        return float(duration(token))

@@ -134,8 +134,9 @@ def change(step: Draft, settings: Mapping[str, Any], place: Place) -> Draft:
                 raise where.error(f'expected a duration with a unit, such as "30s", found {shown(value)}')
             times[key] = found.value
         elif key == "share":
-            share = a_number(value, where).value
-            if not 0 < share <= 1:
+            found = a_number(value, where)
+            share = found.value
+            if found.unit or not 0 < share <= 1:
                 raise where.error(f"expected a number over 0 and at most 1, found {shown(value)}")
         elif key in parameters:
             before, after = parameters[key], a_number(value, where)
