@@ -218,7 +218,7 @@ def load(file: Path | None, where: Places) -> Config:
     """
     main = file or where.config / "gpuwatch.toml"
     tables: list[tuple[Path, dict[str, Any]]] = []
-    if file is not None or main.exists():
+    if file is not None or is_there(main):
         tables.append((main, read(main)))
     tables += [(extra, read(extra)) for extra in sorted((main.parent / "conf.d").glob("*.toml"))]
     merged: dict[str, Any] = {}
@@ -227,6 +227,17 @@ def load(file: Path | None, where: Places) -> Config:
         merge(merged, table, origin, path, "")
     config = convert(merged, Config, origin, str(main))
     return settle(config, where)
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is such a file; one in a folder that we may not enter is a mistake, not an absence."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise ConfigError(str(path), "", f"cannot be read: {error.strerror}") from None
+    return True
 
 
 def settle(config: Config, where: Places) -> Config:

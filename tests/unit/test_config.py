@@ -141,6 +141,13 @@ def test_a_named_file_must_exist_and_be_text(where: Places, tmp_path: Path) -> N
         config.load(path, where)
 
 
+def test_a_default_file_that_may_not_be_looked_at_is_an_error_and_not_an_absence(where: Places) -> None:
+    loop = where.config
+    loop.symlink_to(loop)  # ELOOP, which even root meets; EACCES goes the same way
+    with pytest.raises(ConfigError, match="cannot be read"):
+        config.load(None, where)
+
+
 def test_durations_and_sizes_have_units() -> None:
     assert [config.duration(text) for text in ("500ms", "10s", "2m", "4h", "7d", "1.5s")] == [0.5, 10, 120, 14400, 604800, 1.5]
     assert [config.size(text) for text in ("1B", "1.5KiB", "512MiB", "2GiB")] == [1, 1536, 512 << 20, 2 << 30]
