@@ -2,92 +2,19 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch import notify
-from gpuwatch.config import Config, Route
+from gpuwatch.config import Route
 from gpuwatch.model.alert import AlertState, Incident, Severity
-from gpuwatch.model.delivery import Delivery, DeliveryKind, Told
-from gpuwatch.notify.dispatch import Group, Mark, decide, remembered
-from tests.fakes.clock import FakeClock
+from gpuwatch.model.delivery import Delivery, DeliveryKind
+from gpuwatch.notify.dispatch import Mark, decide
+from tests.fakes.dispatching import Story, channels
 from tests.fakes.incidents import HOT, ended, hot, milder, stale, worse
 
 HOUR = 3600.0
 CRITICAL = worse(HOT)
-
-
-def channels(*tables: dict[str, Any], routes: list[Route] | None = None) -> notify.Channels:
-    whole = [{"kind": "webhook", "url": "http://127.0.0.1:1/", **table} for table in tables or ({"name": "a"},)]
-    return notify.build(Config(receivers=whole, routes=routes or []))
-
-
-class Story:
-    """Incidents that change while time passes; every message is kept with its time since the start."""
-
-    def __init__(self, who: notify.Channels | None = None) -> None:
-        self.clock = FakeClock()
-        self.start = self.clock.mono()
-        self.who = who or channels()
-        self.incidents: dict[str, Incident] = {}
-        self.marks: dict[tuple[str, str], Mark] = {}
-        self.groups: dict[tuple[str, str], Group] = {}
-        self.sent: list[tuple[float, Delivery]] = []
-        self.settled: list[Told] = []
-        self.look: float | None = None
-        self._ids = 0
-
-    def _id(self) -> str:
-        self._ids += 1
-        return f"01HG{self._ids:022d}"
-
-    def tell(self, *incidents: Incident) -> "Story":
-        """Let incidents be as given from now on, and look."""
-        self.incidents.update((incident.id, incident) for incident in incidents)
-        return self.beat()
-
-    def beat(self) -> "Story":
-        """Decide once."""
-        plan = decide(
-            self.incidents.values(),
-            self.marks,
-            self.who,
-            self.groups,
-            mono=self.clock.mono(),
-            wall=self.clock.wall(),
-            new_id=self._id,
-        )
-        self.groups, self.look = dict(plan.groups), plan.look
-        for told in (*plan.settled, *(mark for message in plan.messages for mark in message.told)):
-            self.marks[told.incident, told.channel] = Mark(told, self.clock.mono())
-        self.settled += plan.settled
-        self.sent += [(self.clock.mono() - self.start, message.delivery) for message in plan.messages]
-        return self
-
-    def forward(self, seconds: float, step: float = 1.0) -> "Story":
-        """Let time pass, looking every `step`."""
-        until = self.clock.mono() + seconds
-        while self.clock.mono() < until:
-            self.clock.forward(min(step, until - self.clock.mono()))
-            self.beat()
-        return self
-
-    def restart(self) -> "Story":
-        """Die and live again with what the store holds: incidents and marks, no timers; the monotonic clock is another."""
-        self.clock = FakeClock(wall=self.clock.wall(), mono=self.clock.mono() - self.start + 7.0)
-        self.start = 7.0
-        self.marks = {
-            key: remembered(mark.told, mono=self.clock.mono(), wall=self.clock.wall()) for key, mark in self.marks.items()
-        }
-        self.groups = {}
-        return self.beat()
-
-    @property
-    def kinds(self) -> list[tuple[float, str]]:
-        """When what kind was sent."""
-        return [(at, delivery.kind.value) for at, delivery in self.sent]
 
 
 def test_a_warning_is_told_ten_seconds_after_it_fired() -> None:
@@ -271,6 +198,12 @@ def test_repeats_go_on_over_restarts() -> None:
     before = len(story.sent)
     story.forward(0.2 * HOUR, 10)
     assert (before, [kind for _, kind in story.kinds]) == (1, ["firing", "repeat"])
+
+
+def test_repeats_go_on_after_a_clock_that_was_a_year_ahead_is_set_right() -> None:
+    story = Story().tell(CRITICAL).forward(60)
+    story.clock.step(-365 * 24 * HOUR)
+    assert [kind for _, kind in story.restart().forward(4.1 * HOUR, 60).kinds] == ["firing", "repeat"]
 
 
 def test_what_fired_before_we_died_is_told_after_the_start() -> None:
