@@ -32,6 +32,7 @@ SEEN_EVERY = 600_000  # milliseconds between two marks that a target still exist
 PRUNE_EVERY = 360  # rounds between two looks for targets whose rows are all gone
 ROW_LIMIT = 100_000  # rows of one answer
 
+EVER = 2.0**62  # milliseconds
 Place = tuple[str, str]  # subject, key
 
 
@@ -78,7 +79,7 @@ class Archive:
 
     def write(self, connection: Connection, done: Round) -> None:
         """Store one round in one transaction."""
-        at, fresh = int(done.at * 1000), dict[Place, Known]()
+        at, fresh = milliseconds(done.at), dict[Place, Known]()
         grouped: dict[Subject, list[dict[str, float | None]]] = {}
         with connection.begin():
             while connection.scalar(select(ROUND.c.id).where(ROUND.c.at == at)) is not None:
@@ -187,7 +188,7 @@ def read(
     query = (
         select(TARGET.c.key, TARGET.c.labels, table.c.at, *columns)
         .join(TARGET, TARGET.c.id == table.c.target)
-        .where(TARGET.c.subject == subject.name, table.c.at >= int(since * 1000), table.c.at < int(until * 1000))
+        .where(TARGET.c.subject == subject.name, table.c.at >= milliseconds(since), table.c.at < milliseconds(until))
         .order_by(table.c.at, TARGET.c.key)
         .limit(ROW_LIMIT)
     )
@@ -206,6 +207,11 @@ def read(
 def text(words: Mapping[str, str]) -> str:
     """Return labels or info as JSON."""
     return msgspec.json.encode(visible(dict(words))).decode()
+
+
+def milliseconds(at: float) -> int:
+    """Return seconds as the history's milliseconds; a time beyond all clocks becomes the last one that a database takes."""
+    return int(max(-EVER, min(EVER, at * 1000)))
 
 
 def seconds(at: int | None) -> float | None:

@@ -16,7 +16,7 @@ from gpuwatch import config
 from gpuwatch.catalogue import gpu
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.delivery import Outcome
-from gpuwatch.store import Store
+from gpuwatch.store import Store, Ticket
 from tests.fakes import store_nouns as nouns
 
 
@@ -26,6 +26,7 @@ class Child:
     def __init__(self, folder: Path) -> None:
         self.store = Store(config.Store(url=f"sqlite:///{folder / 'gpuwatch.db'}"), "machine-1", SystemClock())
         self.base = time.time() // 10 * 10
+        self.ticket = Ticket()
 
     def start(self) -> object:
         """Open the store."""
@@ -36,7 +37,12 @@ class Child:
         began = time.monotonic()
         ticket = self.store.commit([nouns.incident(number)], [nouns.told(number)], [nouns.delivery(number)])
         took = time.monotonic() - began
+        self.ticket = ticket
         return {"stored": ticket.wait(seconds), "took": took}
+
+    def again(self, seconds: float) -> object:
+        """Wait for the ticket of the last commit once more."""
+        return self.ticket.wait(seconds)
 
     def observe(self, first: int, beats: int) -> object:
         """Observe beats of eight GPUs, one a second of their own time, at full speed; returns the longest call."""

@@ -1,6 +1,7 @@
 """The store over real SQLite files: what comes back, and what is done with files that cannot be used."""
 
 import logging
+import math
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -60,7 +61,7 @@ def fill(store: Store) -> None:
 
 def powers(store: Store) -> list[float]:
     """Return the stored values of power."""
-    return [row.values[gpu.POWER] for row in store.rows(gpu.GPU, [gpu.POWER], 0, 1e12)]
+    return [row.values[gpu.POWER] for row in store.rows(gpu.GPU, [gpu.POWER], -math.inf, math.inf)]
 
 
 FILLED = Memory(incidents=[incident(1), incident(2)], told=[told(1)], deliveries=[delivery(1)])

@@ -123,6 +123,22 @@ def test_every_fault_in_the_middle_of_a_run_holds_nobody_up_and_loses_nothing(di
     assert again.ask("stop", 10)["whole"] is True
 
 
+@pytest.mark.parametrize(
+    ("fault", "call"), [("enospc", "write"), ("eio", "write"), ("eio", "sync"), ("stall", "write"), ("stall", "sync")]
+)
+def test_a_ticket_says_no_while_the_disk_refuses_and_yes_once_it_answers(
+    disk: FakeDisk, run: Callable[[], Remote], fault: str, call: str
+) -> None:
+    store = run()
+    store.ask("start")
+    assert store.ask("commit", 1, 10)["stored"] is True
+    disk.fails(fault, call)
+    assert store.ask("commit", 2, 0.3)["stored"] is False
+    assert disk.faults > 0
+    disk.works()
+    assert store.ask("again", 15) is True
+
+
 def test_a_disk_that_is_full_from_the_start_costs_the_memory_and_nothing_else(disk: FakeDisk, run: Callable[[], Remote]) -> None:
     disk.fails("enospc")
     store = run()

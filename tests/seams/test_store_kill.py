@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ def killed(kills: int, folder: Path, seed: int) -> tuple[int, int]:
     dice = random.Random(seed)
     program = [sys.executable, "-m", "tests.fakes.store_child", str(folder), "flood"]
     acknowledged: set[int] = set()
+    moment = threading.Event()
     first, stored = 0, 0
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
         assert parent.stdin is not None
@@ -39,6 +41,7 @@ def killed(kills: int, folder: Path, seed: int) -> tuple[int, int]:
                     acknowledged.add(int(line))
                     first = max(first, int(line) + 10_000)
                 if seen == wanted:
+                    moment.wait(dice.random() / 100)  # somewhere in the next few commits, not always right after one
                     os.kill(pid, signal.SIGKILL)
             stored = check(folder, acknowledged)
         parent.stdin.close()
