@@ -19,7 +19,7 @@ from gpuwatch.sources.nvml.identity import Identity, identify
 from gpuwatch.sources.nvml.lane import Lane
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, Library
 
-FIRST_RETRY, LAST_RETRY = 10.0, 300.0
+LAST_RETRY = 300.0  # seconds between attempts at a GPU that cannot be opened; the first comes with the next normal round
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class Fleet:
         """Note that an index cannot be opened, and when to try again."""
         self._failed[opening.index] = fault
         before = self._retry.get(opening.index, (0.0, 0.0))[1]
-        wait = min(LAST_RETRY, max(FIRST_RETRY, 2 * before))
+        wait = min(LAST_RETRY, max(float(self._config.sources.nvml.every_normal), 2 * before))
         self._retry[opening.index] = (self._clock.mono() + wait, wait)
 
     def _opened(self, opening: Opening, identity: Identity, handle: Any) -> None:

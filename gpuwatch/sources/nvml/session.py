@@ -19,7 +19,7 @@ from gpuwatch.sources.nvml.library import CallError, DriverGoneError, Library
 from gpuwatch.sources.nvml.verdicts import Traces
 from gpuwatch.sources.source import Answer
 
-FIRST_RETRY, LAST_RETRY = 5.0, 60.0  # seconds between attempts to initialise
+LAST_RETRY = 60.0  # seconds between attempts to initialise; the first comes with the next normal round
 UNREACHABLE = ("unknown_error", "no_permission")
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class Session:
         facts = self._traces()
         changed = bool(self._seen[0]) and module != self._seen
         self._seen, self._nodes = module, facts.nodes
-        self._wait = min(LAST_RETRY, max(FIRST_RETRY, 2 * self._wait))
+        self._wait = min(LAST_RETRY, max(float(self._config.sources.nvml.every_normal) / 2, 2 * self._wait))
         self._retry_at = self._clock.mono() + self._wait
         try:
             library = self.library = self.library or Library(bindings.load())

@@ -1,0 +1,199 @@
+"""The nvml source in the real worker process, under the fake library: asked round by round, as the daemon does."""
+
+import contextlib
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from gpuwatch import config as configuration
+from gpuwatch.catalogue.gpu import DRIVER, FAN, GPU, GPUS, VISIBLE
+from gpuwatch.catalogue.own import OWN
+from gpuwatch.config import Config, Duration, Gpu, Paths, Source, Sources
+from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.model.reading import Absence, Fault, Reading, Tier
+from gpuwatch.sources import wire
+from tests.fakes.nvml import FakeNvml
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG = 15.0  # seconds after which a test gives up waiting
+
+
+@dataclass
+class Round:
+    """What one Ask was answered with."""
+
+    number: int
+    readings: list[Reading] = field(default_factory=list)
+    busy: list[str] = field(default_factory=list)
+    took: float = 0.0
+
+    def of(self, subject: Subject, tier: Tier | None = None) -> dict[str, Reading]:
+        """Return the last readings of a subject, by key."""
+        return {one.target.key: one for one in self.readings if one.target.subject is subject and tier in (None, one.tier)}
+
+    def gpu(self, key: str) -> Reading:
+        """Return the reading of one GPU."""
+        return self.of(GPU)[key]
+
+    def fans(self) -> list[Reading]:
+        """Return the readings of fans."""
+        return list(self.of(FAN).values())
+
+    @property
+    def driver(self) -> Reading:
+        """The reading of the driver."""
+        return self.of(DRIVER)[""]
+
+    @property
+    def state(self) -> str:
+        """The driver's state: its state set has exactly one 1."""
+        (state,) = (dict(metric.labels)["state"] for metric, value in self.driver.values.items() if metric.labels and value == 1)
+        return state
+
+    @property
+    def visible(self) -> float | Absence:
+        """How many GPUs NVML shows, or why that is not known."""
+        reading = self.of(GPUS)[""]
+        metric = VISIBLE["nvml"]
+        return reading.values[metric] if metric in reading.values else reading.absent[metric]
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """NVML's errors so far by code, without those that never came."""
+        return {dict(metric.labels)["code"]: value for metric, value in self.of(OWN)[""].values.items() if value}
+
+
+class NvmlWorker:
+    """The worker process. `with closing(NvmlWorker(fake)) as worker:` ends it."""
+
+    def __init__(
+        self,
+        fake: FakeNvml,
+        *,
+        every: float = 1.0,
+        normal: float = 0.2,
+        deadline: float = 3.0,
+        labels: dict[str, str] | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        options = Source(
+            every=Duration(every), every_normal=Duration(normal), every_slow=Duration(60), deadline=Duration(deadline)
+        )
+        self.config = Config(
+            gpus={place: Gpu(label=label) for place, label in (labels or {}).items()},
+            paths=Paths(proc=fake.proc, sys=fake.sys, dev=fake.dev, root=fake.root),
+            sources=Sources(nvml=options),
+        )
+        self._log = fake.path / "worker.log"
+        self._number = 0
+        self._frames: queue.SimpleQueue[wire.FromWorker | None] = queue.SimpleQueue()
+        self.restarts: list[str] = []
+        self.after: list[Reading] = []  # readings that came between rounds
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "gpuwatch.sources.worker", "gpuwatch-nvml"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=ROOT,
+                env={**os.environ, **fake.environment, **(environment or {})},
+            )
+        threading.Thread(target=self._listen, daemon=True).start()
+        self._send(wire.Setup(["nvml"], configuration.plain(self.config)))
+
+    def close(self) -> None:
+        """End the process, by its pipe if that works."""
+        stdin, stdout = cast("BinaryIO", self.process.stdin), cast("BinaryIO", self.process.stdout)
+        with contextlib.suppress(BrokenPipeError):
+            stdin.close()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(5)
+        stdout.close()
+
+    def ask(self, tier: Tier = Tier.FAST, skip: Sequence[str] = ()) -> Round:
+        """Ask for one round and return its answers."""
+        self._number += 1
+        answers = Round(self._number)
+        self.idle()
+        started = time.monotonic()
+        self._send(wire.Ask(self._number, tier, [f"nvml:{key}" for key in skip]))
+        while True:
+            frame = self._frames.get(timeout=LONG)
+            assert frame is not None, f"the worker has died: {self.log()}"
+            assert not isinstance(frame, wire.Failed), frame
+            if isinstance(frame, wire.Got):
+                answers.readings.append(wire.reading(frame))
+            elif isinstance(frame, wire.Restart):
+                self.restarts.append(frame.reason)
+            elif isinstance(frame, wire.Done) and frame.number == self._number:
+                answers.busy = list(frame.busy)
+                answers.took = time.monotonic() - started
+                return answers
+
+    def until(self, tier: Tier, holds: Callable[[Round], bool], seconds: float = LONG) -> Round:
+        """Ask again and again until a round is as wanted."""
+        end = time.monotonic() + seconds
+        while True:
+            answers = self.ask(tier)
+            if holds(answers):
+                return answers
+            assert time.monotonic() < end, f"it never came: {[one.fault for one in answers.readings]} {self.log()}"
+
+    def warm(self) -> Round:
+        """Ask every tier until every GPU has given a fast reading; return that round."""
+        for tier in Tier:
+            self.ask(tier)
+        return self.ask()
+
+    def idle(self) -> list[Reading]:
+        """Take what came since the last round."""
+        came: list[Reading] = []
+        while not self._frames.empty():
+            frame = self._frames.get()
+            if isinstance(frame, wire.Got):
+                came.append(wire.reading(frame))
+            elif isinstance(frame, wire.Restart):
+                self.restarts.append(frame.reason)
+        self.after += came
+        return came
+
+    def died(self) -> int:
+        """Wait for the process to end by itself, and return its status."""
+        return self.process.wait(LONG)
+
+    def log(self) -> str:
+        """Return what the worker has logged."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def _send(self, frame: wire.ToWorker) -> None:
+        stdin = cast("BinaryIO", self.process.stdin)
+        stdin.write(wire.pack(frame))
+        stdin.flush()
+
+    def _listen(self) -> None:
+        try:
+            for body in wire.frames(cast("BinaryIO", self.process.stdout)):
+                self._frames.put(wire.from_worker(body))
+        finally:
+            self._frames.put(None)
+
+
+def fault_of(reading: Reading) -> tuple[str, int | None]:
+    """Return kind and code of a reading's fault, ("", None) where it has none."""
+    fault: Fault | None = reading.fault
+    return (fault.kind, fault.code) if fault else ("", None)
+
+
+def missing(reading: Reading, why: Absence) -> set[Metric]:
+    """Return what is absent for this reason."""
+    return {metric for metric, reason in reading.absent.items() if reason is why}
