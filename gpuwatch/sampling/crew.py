@@ -210,8 +210,8 @@ class Crew:
                 self._got(worker, frame)
             case wire.Working(_, source, item):
                 self._events.put(Heard(worker, source, item, begins=True))
-            case wire.Done(number, busy):
-                self._events.put(Answered(worker, number, tuple(busy)))
+            case wire.Done(number):
+                self._events.put(Answered(worker, number))
             case wire.Failed(_, source, words):
                 self._events.put(Erred(worker, source, words))
             case wire.Restart(reason):

@@ -45,11 +45,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A worker has ended a round."""
+    """A worker has ended a round. That one of its targets hangs in a thread is said by the source: the worker answers."""
 
     worker: int
     number: int
-    busy: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Local:
         self._post = post
         self._clock = clock
         self._deadline = deadline
-        self._asks: Mailbox[Tier] = Mailbox(len(Tier))
+        self._asks: Mailbox[Tier | None] = Mailbox(len(Tier) + 1)
         self._lock = threading.Lock()
         self._open: dict[Tier, float] = {}  # since when (monotonic)
         self._took: float | None = None
@@ -72,6 +72,7 @@ class Local:
     def stop(self, seconds: float) -> None:
         """End the thread; returns within `seconds`."""
         self._stopping.set()
+        self._asks.put(None)
         if self._thread.ident is not None:
             self._thread.join(seconds)
         if not self._thread.is_alive():
@@ -118,8 +119,10 @@ class Local:
             self._source.ask(tier, frozenset(), answer)
         except Exception as error:  # root of the thread: a bug of the source costs this round
             bug = f"raised {type(error).__name__}: {error}"
-            if bug != self._bug:
+            if not self._bug:
                 log.exception("%s raised; it is asked again at its pace", self.name)
+        if self._bug and not bug:
+            log.info("%s answers again", self.name)
         with self._lock:
             del self._open[tier]
             self._took = self._clock.mono() - started

@@ -62,14 +62,6 @@ class Open:
     asked: float
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """A target whose last call has not returned, though the worker itself answers."""
-
-    since: float
-    said: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """All that is known of one persistent worker."""
@@ -93,7 +85,6 @@ class State:
     wrong: Mapping[str, str] = field(default_factory=dict)  # ... in the last round
     overrun: tuple[float, float] | None = None  # rounds still open when the next was due: the first and the last such time
     slow: bool = False  # that was said
-    busy: Mapping[str, Silence] = field(default_factory=dict)
 
 
 Step = tuple[State, list[Action]]
@@ -166,25 +157,7 @@ def answered(state: State, event: Answered, now: float, patience: Patience) -> S
         state = replace(state, trouble=None)
     if is_steady:
         state = replace(state, failures=0)
-    busy, lines = silences(state, event.busy, now, patience)
-    return replace(state, busy=busy), [*said, *lines]
-
-
-def silences(state: State, busy: tuple[str, ...], now: float, patience: Patience) -> tuple[dict[str, Silence], list[Action]]:
-    """Return which targets do not answer by now; each is said once when it passes the deadline, and once when it is over."""
-    said: list[Action] = []
-    new: dict[str, Silence] = {}
-    for key in busy:
-        silence = state.busy.get(key, Silence(now))
-        if not silence.said and now - silence.since >= patience.deadline:
-            silence = replace(silence, said=True)
-            said.append(Say(logging.WARNING, "%s: %s does not answer; the others go on", (state.name, key)))
-        new[key] = silence
-    for key, silence in state.busy.items():
-        if key not in new and silence.said:
-            words = "%s: %s answers again after %.0f s"
-            said.append(Say(logging.INFO, words, (state.name, key, now - silence.since)))
-    return new, said
+    return state, said
 
 
 def put_down(state: State, now: float, reason: Reason, words: str) -> Step:
@@ -258,9 +231,7 @@ def started(state: State, now: float) -> Step:
     restarts = dict(state.restarts)
     if state.reason:
         restarts[state.reason] += 1
-    state = replace(
-        state, phase=Phase.UP, since=now, worker=state.worker + 1, answered=False, reason=None, restarts=restarts, busy={}
-    )
+    state = replace(state, phase=Phase.UP, since=now, worker=state.worker + 1, answered=False, reason=None, restarts=restarts)
     actions: list[Action] = [Start(state.worker)]
     for tier in Tier:
         if tier in state.tiers:

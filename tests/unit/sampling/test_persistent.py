@@ -2,8 +2,6 @@
 
 import logging
 
-import pytest
-
 from gpuwatch.model.reading import Tier
 from gpuwatch.sampling.events import (
     Action,
@@ -53,9 +51,9 @@ class Story:
             self.answer(tier)
         return self
 
-    def answer(self, tier: Tier = Tier.FAST, after: float = 0.0, *busy: str) -> None:
+    def answer(self, tier: Tier = Tier.FAST, after: float = 0.0) -> None:
         """Answer the open question of a tier."""
-        self.on(Answered(self.state.worker, self.state.open[tier].number, busy), after)
+        self.on(Answered(self.state.worker, self.state.open[tier].number), after)
 
     def crash(self, after: float = 0.0, status: int = -11) -> None:
         """The process ends by itself."""
@@ -304,28 +302,3 @@ def test_a_round_under_way_shows_its_age_once_that_is_the_longer() -> None:
     assert story.report().standings["nvml"].took == 2
     story.now += 3
     assert story.report().standings["nvml"].took == 4
-
-
-@pytest.mark.parametrize("beats", [1, 4])
-def test_a_target_that_misses_a_few_beats_is_not_talked_about(beats: int) -> None:
-    story = Story().up(Tier.FAST)
-    for _ in range(beats):
-        story.on(Asked(Tier.FAST))
-        story.answer(Tier.FAST, 1, "GPU-2")
-    story.on(Asked(Tier.FAST))
-    story.answer(Tier.FAST, 1)
-    assert story.log == []
-
-
-def test_a_target_that_hangs_in_its_thread_is_said_once_and_costs_no_process() -> None:
-    story = Story().up(Tier.FAST)
-    for _ in range(600):
-        assert [Question(1, story.state.number + 1, Tier.FAST)] == story.on(Asked(Tier.FAST))
-        story.answer(Tier.FAST, 1, "GPU-2")
-    story.on(Asked(Tier.FAST))
-    story.answer(Tier.FAST, 1)
-    assert story.log == [
-        (logging.WARNING, "gpuwatch-nvml: GPU-2 does not answer; the others go on"),
-        (logging.INFO, "gpuwatch-nvml: GPU-2 answers again after 600 s"),
-    ]
-    assert story.report().problem == ""

@@ -168,7 +168,10 @@ def test_a_mount_that_hangs_for_a_day_is_said_once_and_once_more_when_it_is_well
     assert story.log == [
         (
             logging.WARNING,
-            "gpuwatch-probe: filesystem /data does not return (killed by SIGKILL); it is left out and the rest is read without it",
+            (
+                "gpuwatch-probe: filesystem /data does not return (killed by SIGKILL); "
+                "it is left out and the rest is read without it"
+            ),
         ),
         (logging.INFO, "gpuwatch-probe: filesystem /data is well again, or gone, after 14751 s"),
     ]
