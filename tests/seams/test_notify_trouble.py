@@ -272,3 +272,20 @@ def test_a_log_of_an_outage_says_its_begin_and_its_end_and_no_secret(
     lines = [record.getMessage() for record in caplog.records if record.name.startswith("gpuwatch")]
     assert lines == ["receiver a: messages wait: status 503", "receiver a takes messages again after 630 s"]
     assert [word for word in ("token", "hush", "v1,", "127.0.0.1") if word in caplog.text] == []
+
+
+def test_the_receivers_wish_holds_every_message_of_the_channel(receiver: Receiver, clock: FakeClock, journal: Journal) -> None:
+    """By its third failure a message lets others pass, but here it is the receiver that wants peace."""
+    receiver.script(Answer(500), Answer(500), Answer(429, headers={"Retry-After": "90"}))
+    with Life(channels(a=receiver.url), clock, journal) as life:
+        life.fire(hot(1), replace(hot(2), rule="gpu_dropped"))
+        for attempt in range(1, 3):
+            life.attempts(attempt)
+            life.forward(2.0**attempt)
+        life.attempts(3)
+        life.forward(89)
+        ready = threading.Event()
+        assert (ready.wait(0.2), len(receiver.requests)) == (False, 3)
+        life.forward(10)
+        life.attempts(5)
+    assert said(receiver.requests) == [("firing", "1")] * 4 + [("firing", "2")]
