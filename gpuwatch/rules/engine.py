@@ -104,7 +104,7 @@ class Engine:
                 verdict = holds(one.clears, look)
             else:
                 healed = look.values.get(rule.until)
-                verdict = None if healed is None else healed != 1
+                verdict = None if healed is None else healed != 1 or holds(one.when, look) is True
             found.append(verdict)
         return found
 

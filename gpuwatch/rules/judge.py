@@ -31,7 +31,7 @@ class Growth:
         if self.last is not None and value != self.last:
             self.steps.append((now, value - self.last if value > self.last else value))
         self.last = value
-        while self.steps and self.steps[0][0] < now - window:
+        while self.steps and self.steps[0][0] <= now - window:
             self.steps.popleft()
 
     def shift(self, seconds: float) -> None:

@@ -51,7 +51,8 @@ def expression(rule: Rule, step: Step, every: float) -> str:
         window = f"[{duration(timing.window - every)}:{duration(every)}]"
         truth = f"({as_number(step.when, labels)}){window}"
         seen = f"count_over_time({truth}) >= {timing.share * timing.window / every - 1e-6:g}"
-        begins = f"(avg_over_time({truth}) >= {timing.share - 1e-9:.9f} and on({labels}) {seen})"
+        held = f"avg_over_time({truth}) >= {timing.share - 1e-9:.9f} and on({labels}) {seen}"
+        begins = f"({begins} and on({labels}) {held})"
     fires = f'max by({labels}) (ALERTS{{alertname="{rule.name}", severity="{step.severity.value}", alertstate="firing"}})'
     if rule.until is not None:
         return f"{begins} or on({labels}) ({fires} unless on({labels}) {series(rule.until)} == 1)"

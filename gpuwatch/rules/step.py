@@ -77,8 +77,10 @@ def hold(timing: Timing, state: State, verdict: bool | None, now: float) -> Stat
 
 
 def gather(timing: Timing, share: float, state: State, verdict: bool | None, now: float) -> State:
-    """Fire once the condition has held for its share of the window. A gap is time of which nothing is known: too much of
-    it, and nothing fires; so nothing fires before that share of the window has been seen at all."""
+    """Fire once the condition holds and has held for its share of the window.
+
+    A gap is time of which nothing is known; nothing fires before that share of the window has been seen at all.
+    """
     edge = now - timing.window
     runs = tuple(run if run.start >= edge else run._replace(start=edge) for run in state.runs if run.end > edge)
     if verdict is None:
@@ -93,7 +95,7 @@ def gather(timing: Timing, share: float, state: State, verdict: bool | None, now
     if not held:
         return State(at=now, runs=runs)
     known, enough = sum(run.end - run.start for run in runs), share * timing.window - ROUNDING
-    fires = known >= enough and sum(run.end - run.start for run in held) >= share * known - ROUNDING
+    fires = verdict and known >= enough and sum(run.end - run.start for run in held) >= share * known - ROUNDING
     return State(phase=AlertState.FIRING if fires else AlertState.PENDING, since=held[0].start, at=now, runs=runs)
 
 

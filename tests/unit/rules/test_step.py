@@ -46,7 +46,8 @@ SHARE = Timing(share=0.8, window=100, clear_for=100)
         (SHARE, State(P, since=20, at=99, runs=(Run(20, 99, True),)), None, 100, P),  # a gap is time of which nothing is known
         (SHARE, State(P, since=30, at=99, runs=(Run(30, 99, True),)), True, 100, P),  # too little of the window was seen
         (SHARE, State(P, since=0, at=99, runs=(Run(0, 79, True), Run(79, 99, False))), False, 100, P),
-        (SHARE, State(P, since=0, at=99, runs=(Run(0, 80, True), Run(80, 99, False))), False, 100, F),
+        (SHARE, State(P, since=0, at=99, runs=(Run(0, 79, True), Run(79, 99, False))), True, 100, F),
+        (SHARE, State(P, since=0, at=99, runs=(Run(0, 99, True),)), False, 100, P),  # nothing fires at a moment that is fine
         (SHARE, State(P, since=0, at=99, runs=(Run(0, 1, True), Run(1, 99, False))), False, 101, N),
         (SHARE, State(R, since=0), False, 100, N),
     ],
