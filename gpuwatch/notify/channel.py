@@ -30,10 +30,11 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """All channels by name, and the routes to them."""
+    """All channels by name, the routes to them, and the host's own labels, which routes may match too."""
 
     by_name: Mapping[str, Channel]
     routes: tuple[Route, ...] = ()
+    host_labels: Mapping[str, str] = field(default_factory=dict)
 
     def hearing(self, incident: Incident) -> list[Channel]:
         """Return the channels that hear of this incident at its present severity, in the order of the configuration.
@@ -51,7 +52,7 @@ class Channels:
 
     def routed(self, incident: Incident) -> set[str]:
         """Return the receivers that the routes name for this incident."""
-        labels = {**incident.labels, "rule": incident.rule, "severity": incident.severity.value}
+        labels = {**self.host_labels, **incident.labels, "rule": incident.rule, "severity": incident.severity.value}
         names: set[str] = set()
         for route in self.routes:
             if incident.severity.rank < Severity(route.min_severity).rank:
@@ -73,7 +74,7 @@ def build(config: Config, place: str = "configuration") -> Channels:
         channels[channel.name] = channel
     for index, route in enumerate(config.routes):
         check_route(route, channels, place, f"routes[{index}].")
-    return Channels(channels, tuple(config.routes))
+    return Channels(channels, tuple(config.routes), dict(config.host.labels))
 
 
 def one(table: Mapping[str, Any], place: str, head: str) -> Channel:

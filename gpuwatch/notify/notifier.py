@@ -74,7 +74,10 @@ class Notifier:
     ) -> None:
         self._channels, self._store, self._clock, self._new_id = channels, store, clock, new_id
         self._deadline, self._resolver = deadline, resolver or Resolver()
-        self._senders = {name: Sender(channel, store, clock, host) for name, channel in channels.by_name.items()}
+        self._senders = {
+            name: Sender(channel, store, clock, host, host_labels=channels.host_labels)
+            for name, channel in channels.by_name.items()
+        }
         self._lock = threading.Lock()
         self._inbox: dict[str, Incident] = {}  # by id, the last word wins: bounded by the number of incidents, none is lost
         self._incidents: dict[str, Incident] = {}

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -58,12 +58,14 @@ class Sender:
         clock: Clock,
         host: str,
         *,
+        host_labels: Mapping[str, str],
         dice: Callable[[], float] = random.random,
     ) -> None:
         self.channel = channel
         self.status = Status()
         self._marks, self._clock, self._host, self._dice = marks, clock, host, dice
         self._entries: list[Entry] = []
+        self._host_labels = host_labels
         self._sending = ""  # id of the delivery that is under way
         self._hold = 0.0  # monotonic: nothing is sent before (pace, breaker, the receiver's own wish)
         self._failures = 0  # permanent or auth failures in a row
@@ -141,6 +143,7 @@ class Sender:
             at=self._clock.wall(),
             number=entry.delivery.attempt + 1,
             host=self._host,
+            host_labels=self._host_labels,
             late=late if late > LATE else None,
             stored=stored,
         )

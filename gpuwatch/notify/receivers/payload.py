@@ -15,7 +15,7 @@ from gpuwatch.notify.fingerprint import fingerprint
 from gpuwatch.notify.receivers.receiver import Attempt
 
 LIMIT = 256 << 10  # bytes of a whole body
-AROUND = 48 << 10  # bytes kept for what is around the alerts
+AROUND = 64 << 10  # bytes kept for what is around the alerts
 TABLE = 16 << 10  # bytes of one table of an alert, so that one alert always fits; the machine's own are far below
 TEXT = 2000  # characters of one text
 T = TypeVar("T", str, float)
@@ -70,6 +70,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     status: Annotated[Status, said("firing if any alert fires, else stale if any is stale, else resolved.")]
     receiver: Annotated[str, said("What the configuration calls you.")]
     host: str
+    host_labels: Annotated[dict[str, str], said("The host's own labels, as its configuration gives them.")]
     summary: Annotated[str, said("The whole in one line.")]
     created_at: Annotated[Time, said("When the message was decided.")]
     sent_at: Annotated[Time, said("When this attempt was made.")]
@@ -99,6 +100,7 @@ def body(delivery: Delivery, attempt: Attempt) -> Notification:
         status=overall(delivery.incidents),
         receiver=text(delivery.channel),
         host=text(attempt.host),
+        host_labels=texts(attempt.host_labels),
         summary=summary(delivery, missing),
         created_at=stamp(delivery.created),
         sent_at=stamp(attempt.at),

@@ -38,6 +38,7 @@ class Attempt:
     at: float  # wall clock
     number: int  # 1 for the first
     host: str
+    host_labels: Mapping[str, str] = field(default_factory=dict)
     late: float | None = None  # seconds since the message was owed, where that is worth telling
     stored: bool = True  # False: the disk has not taken it yet
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuwatch import notify
-from gpuwatch.config import Config, ConfigError, Route
+from gpuwatch.config import Config, ConfigError, Host, Route
 from gpuwatch.model.alert import Incident, Severity
 from gpuwatch.notify.receivers.receiver import MistakeError
 from gpuwatch.notify.receivers.secret import mode, secret
@@ -238,6 +238,13 @@ def test_a_route_matches_on_all_of_its_labels() -> None:
 def test_a_route_that_wants_a_label_the_alert_lacks_does_not_match() -> None:
     channels = notify.build(config(receiver(), routes=[Route(receivers=["oncall"], match={"mountpoint": "/"})]))
     assert hearing(channels, HOT) == []
+
+
+def test_a_route_matches_on_the_labels_of_the_host() -> None:
+    routes = [Route(receivers=["a"], match={"rack": "A3"}), Route(receivers=["b"])]
+    tables = [receiver("a"), receiver("b")]
+    racks = [Config(host=Host(labels={"rack": rack}), receivers=tables, routes=routes) for rack in ("A3", "B1")]
+    assert [hearing(notify.build(found), HOT) for found in racks] == [["a"], ["b"]]
 
 
 def test_a_route_below_its_severity_leaves_the_alert_to_the_next() -> None:

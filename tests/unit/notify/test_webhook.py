@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 SCHEMA_FILE = HERE.parents[2] / "docs" / "webhook.schema.json"
 GOLDEN = HERE / "golden"
 OPTIONS = webhook.Options(url="https://chat.example/hook/token", key=b"0123456789abcdef0123456789abcdef")
-ATTEMPT = Attempt(at=WALL + 11, number=1, host="vision-07")
+ATTEMPT = Attempt(at=WALL + 11, number=1, host="vision-07", host_labels={"rack": "A3"})
 
 
 def delivery(*incidents: Incident, kind: DeliveryKind = DeliveryKind.FIRING) -> Delivery:
@@ -193,7 +193,7 @@ def test_one_alert_always_fits() -> None:
     monster = replace(
         HOT, words=words, info=words, labels={"what": "\x01" * 3000}, summary="\x01" * 100_000, numbers=dict.fromkeys(words, 1.0)
     )
-    body = webhook.request(delivery(monster), OPTIONS, replace(ATTEMPT, host="\x01" * 9000)).body
+    body = webhook.request(delivery(monster), OPTIONS, replace(ATTEMPT, host="\x01" * 9000, host_labels=words)).body
     assert (len(body) <= LIMIT, len(json.loads(body)["alerts"])) == (True, 1)
 
 
