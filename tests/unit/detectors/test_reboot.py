@@ -1,0 +1,91 @@
+"""Reboots that nobody asked for (operator.md S10, alerting.md RB-01 and RB-02)."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
+from gpuwatch.catalogue.derived import UNEXPECTED_REBOOT
+from gpuwatch.catalogue.host import BOOT_TIME, HOST
+from gpuwatch.detectors.reboot import Before, Reboot, State, down
+from gpuwatch.model.reading import Reading, Tier
+from gpuwatch.model.target import Target
+from gpuwatch.model.view import Entry, View
+from tests.fakes.story import START, Story
+
+RULE = "host_rebooted_unexpectedly"
+Tell = Callable[..., Story]
+
+
+def clock_time(at: float) -> str:
+    """Return a time of day as this machine writes it."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S")
+
+
+def test_a_new_boot_without_a_clean_stop_is_told_with_the_last_readings(tell: Tell) -> None:  # RB-01
+    before = Before(boot_id="boot-0", clean=False, at=START - 142, power_watts=1383.4, temperature_celsius=74.0)
+    story = tell(before=before, gpus=4).at(120)
+    ((at, told),) = story.transitions
+    assert (at <= 120, told.rule, told.severity.value) == (True, RULE, "warning")
+    times = f"down {clock_time(START - 142)}-{clock_time(START)}"
+    assert told.summary.startswith(
+        f"vision-07 rebooted without a shutdown, {times}; last stored sample: 1383 W, GPU max 74 C. If the kernel's log"
+    )
+    assert (told.numbers["last_power_watts"], told.words["last_sample"]) == (1383.4, "last stored sample: 1383 W, GPU max 74 C")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        None,  # first start
+        Before(boot_id="boot-0", clean=True, at=START - 142),  # reboot, poweroff, kexec
+        Before(boot_id="boot-1", clean=True, at=START - 142),  # upgrade of gpuwatch
+        Before(boot_id="boot-1", clean=False, at=START - 142),  # gpuwatch was killed
+        Before(boot_id="", clean=False, at=START - 142),  # the last boot is not known
+    ],
+)
+def test_all_else_is_nothing(tell: Tell, before: Before | None) -> None:  # RB-02
+    tell(before=before).expects_nothing_until(300)
+
+
+def test_a_restart_of_gpuwatch_tells_it_no_second_time(tell: Tell) -> None:
+    story = tell(before=Before(boot_id="boot-0", clean=False, at=START - 142)).at(60)
+    story.before = Before(boot_id="boot-1", clean=False, at=START + 60)
+    story.restart(away=30).at(300)
+    assert [one.after for one in story.heard(RULE)] == ["firing"]
+    assert story.engine.alerts[RULE] != {}
+
+
+def test_it_is_over_after_a_day_even_with_a_clean_reboot_between(tell: Tell) -> None:
+    story = tell(before=Before(boot_id="boot-0", clean=False, at=START - 142)).at(60)
+    story.boot_id, story.before = "boot-2", Before(boot_id="boot-1", clean=True, at=START + 60)
+    story.every = 600.0
+    story.restart(away=300).at(90_000)
+    assert [one.after for one in story.heard(RULE)] == ["firing", "inactive"]
+
+
+def test_a_day_that_we_slept_through_ends_it_too(tell: Tell) -> None:
+    story = tell(before=Before(boot_id="boot-0", clean=False, at=START - 142)).at(60)
+    story.before = Before(boot_id="boot-1", clean=True, at=START + 60)
+    story.restart(away=200_000).at(200_120)
+    assert [one.after for one in story.heard(RULE)] == ["firing", "inactive"]
+
+
+def test_a_host_that_does_not_say_its_boot_is_not_judged() -> None:
+    detector, here = Reboot(Before(boot_id="boot-0", clean=False, at=0)), Target(subject=HOST, key="")
+    _, findings = detector.step(State(), View(10, {here: Entry(here, {}, {}, ())}), 10)
+    assert findings.readings == ()
+
+
+def test_the_time_is_that_of_the_boot_where_it_is_known() -> None:
+    here = Target(subject=HOST, key="", info={"boot_id": "boot-1"})
+    values = {BOOT_TIME: 5_000.0}
+    reading = Reading(source="host", tier=Tier.FAST, target=here, at=5_200, took=0, values=values)
+    detector = Reboot(Before(boot_id="boot-0", clean=False, at=4_000))
+    state, findings = detector.step(detector.initial(), View(5_200, {here: Entry(here, values, {}, (reading,))}), 5_200)
+    assert findings.readings[0].values == {UNEXPECTED_REBOOT: 5_000.0}
+    assert state.words["last_sample"] == "last stored sample: nothing of GPUs"
+
+
+def test_a_night_between_is_written_with_its_dates() -> None:
+    assert len(down(0.0, 200_000.0)) == len("down 2026-01-01 00:00:00-2026-01-02 00:00:00")
