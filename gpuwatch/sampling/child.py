@@ -49,6 +49,17 @@ class Process(Protocol):
 Spawn = Callable[[str], Process]
 
 
+class Leftover(Protocol):
+    """A worker of an earlier daemon that is still there, stuck in the kernel."""
+
+    def is_gone(self) -> bool:
+        """Say whether it has ended."""
+        ...
+
+
+Find = Callable[[str], Sequence[Leftover]]
+
+
 class Child:
     """A real process, leader of a session of its own."""
 
@@ -118,3 +129,59 @@ def worker(name: str) -> Process:
     Its folder is ours: `-m` puts the working folder first on the module path, and that may be a stranger's. Raises OSError.
     """
     return Child([sys.executable, "-m", "gpuwatch.sources.worker", name], Path(gpuwatch.__file__).resolve().parents[1])
+
+
+class Orphan:
+    """A process of our name without its daemon, as /proc shows it."""
+
+    def __init__(self, stat: Path, since: str) -> None:
+        self._stat, self._since = stat, since
+
+    def is_gone(self) -> bool:
+        """Say whether it has ended; its number may be another process' by now."""
+        found = fields(self._stat)
+        return found is None or found[SINCE] != self._since or found[STATE] == "Z"
+
+
+STATE, PARENT, SINCE = 0, 1, 19  # proc(5), counted from the field after the name: state, ppid, starttime
+
+
+def orphans(name: str, proc: Path = Path("/proc")) -> list[Orphan]:
+    """Return the workers that an earlier daemon has left behind.
+
+    A hung driver keeps them through every restart of the daemon, and each restart must not add one.
+    """
+    found: list[Orphan] = []
+    for number in processes(proc):
+        folder = f"{proc}/{number}"
+        if comm(folder) == name[:15]:
+            stat = Path(folder, "stat")
+            values = fields(stat)
+            if values is not None and values[PARENT] == "1" and values[STATE] != "Z" and number != str(os.getpid()):
+                found.append(Orphan(stat, values[SINCE]))
+    return found
+
+
+def processes(proc: Path) -> list[str]:
+    """Return the numbers of all processes, none where /proc cannot be read."""
+    try:
+        return [name for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208 - thousands of them, as below
+    except OSError:
+        return []
+
+
+def comm(folder: str) -> str:
+    """Return the name of a process, "" when it has ended."""
+    try:
+        with open(f"{folder}/comm", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - a Path for each costs double
+            return file.read().rstrip("\n")
+    except OSError:
+        return ""
+
+
+def fields(stat: Path) -> list[str] | None:
+    """Return the fields of a stat file after the name, which may hold anything; None when the process has ended."""
+    try:
+        return stat.read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None

@@ -18,7 +18,7 @@ from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.sampling import tally
-from gpuwatch.sampling.child import Process, Spawn
+from gpuwatch.sampling.child import Find, Leftover, Process, Spawn
 from gpuwatch.sampling.events import (
     Action,
     Answered,
@@ -28,6 +28,7 @@ from gpuwatch.sampling.events import (
     Ended,
     Erred,
     Event,
+    Found,
     Heard,
     Kill,
     Plan,
@@ -42,6 +43,7 @@ from gpuwatch.sources import wire
 
 EVENTS = 1000  # waiting for the thread; a round of a probe has some hundred
 IDLE = 1.0  # seconds between two looks at processes of which nothing is expected
+ASLEEP = 3600.0  # ... when there are none: an event ends the wait
 BRISK = 0.05  # ... and at those that are to end
 TICKS = 10  # things that can be due at once
 
@@ -70,6 +72,7 @@ class Crew:
         clock: Clock,
         plan: Plan,
         spawn: Spawn,
+        find: Find,
         hears: bool,
     ) -> None:
         self.name = name
@@ -79,9 +82,11 @@ class Crew:
         self._clock = clock
         self._plan = plan
         self._spawn = spawn
+        self._find = find
         self._hears = hears  # the plan takes every reading as a sign of life
         self._events: Mailbox[Event] = Mailbox(EVENTS)
         self._members: dict[int, Member] = {}
+        self._leftovers: dict[int, Leftover] = {}  # of earlier daemons, numbered from -1 down
         self._last: dict[str, float] = {}  # wall time of the last reading of each source
         self._stop_at: float | None = None  # monotonic
         self._bug: str = ""
@@ -116,9 +121,18 @@ class Crew:
         return self._plan.report(self._clock.mono()).problem
 
     def _run(self) -> None:
+        self._take_stock()
         while self._stop_at is None:
             self._turn_safely()
         self._wind_up(self._stop_at)
+
+    def _take_stock(self) -> None:
+        """Count in what an earlier daemon has left behind."""
+        self._leftovers = {-number: leftover for number, leftover in enumerate(self._find(self.name), 1)}
+        for number in self._leftovers:
+            self._happen(Found(number))
+        if self._leftovers:
+            log.warning("%s: %d processes of an earlier run are still there", self.name, len(self._leftovers))
 
     def _turn_safely(self) -> None:
         try:
@@ -132,7 +146,8 @@ class Crew:
         """Take in one event, or none for a while, and look after the processes."""
         now = self._clock.mono()
         is_brisk = any(member.is_leaving for member in self._members.values())
-        event = self._events.get(max(0.0, min(BRISK if is_brisk else IDLE, self._plan.due() - now)))
+        pause = BRISK if is_brisk else IDLE if self._members or self._leftovers else ASLEEP
+        event = self._events.get(max(0.0, min(pause, self._plan.due() - now)))
         if event is not None:
             self._happen(event)
         self._look()
@@ -148,6 +163,10 @@ class Crew:
             if status is not None and not member.listener.is_alive():
                 del self._members[worker]
                 self._happen(Ended(worker, status))
+        for number, leftover in list(self._leftovers.items()):
+            if leftover.is_gone():
+                del self._leftovers[number]
+                self._happen(Ended(number, None))
 
     def _happen(self, event: Event) -> None:
         for action in self._plan.step(event, self._clock.mono()):

@@ -95,11 +95,18 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """A process of an earlier daemon is still there: it counts as abandoned, under this number."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Nothing happened for a while."""
 
 
-Event = Asked | Answered | Heard | Erred | Wanted | Broke | Ended | Tick
+Event = Asked | Answered | Heard | Erred | Wanted | Broke | Ended | Found | Tick
 
 
 # What is done

@@ -19,6 +19,7 @@ from gpuwatch.sampling.events import (
     Ended,
     Erred,
     Event,
+    Found,
     Heard,
     Kill,
     Patience,
@@ -98,6 +99,8 @@ def decide(state: State, event: Event, now: float, patience: Patience) -> Step:
         return passed(state, now, patience)
     if isinstance(event, Ended):
         return ended(state, event, now, patience)
+    if isinstance(event, Found):
+        return replace(state, abandoned=state.abandoned | {event.worker}), []
     if event.worker != state.worker or state.phase is not Phase.UP:
         return state, []  # from a worker that is given up already
     match event:
@@ -210,6 +213,8 @@ def passed(state: State, now: float, patience: Patience) -> Step:
     if now < due(state, patience):
         return state, []
     match state.phase:
+        case Phase.WAITING if len(state.abandoned) >= patience.abandoned:
+            return replace(state, phase=Phase.LEFT, since=now), []
         case Phase.WAITING:
             return started(state, now)
         case Phase.UP:

@@ -33,9 +33,12 @@ class Probe(Crew):
         clock: Clock,
         patience: Patience,
         spawn: child.Spawn = child.worker,
+        find: child.Find = child.orphans,
     ) -> None:
         self._rounds = Rounds(name, tuple(sources), patience)
-        super().__init__(name, sources, config=config, post=post, clock=clock, plan=self._rounds, spawn=spawn, hears=True)
+        super().__init__(
+            name, sources, config=config, post=post, clock=clock, plan=self._rounds, spawn=spawn, find=find, hears=True
+        )
 
     def stuck(self) -> tuple[Stuck, ...]:
         """Return what does not return; the sources say the same in their readings where they can."""

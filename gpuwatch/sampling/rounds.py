@@ -20,6 +20,7 @@ from gpuwatch.sampling.events import (
     Ended,
     Erred,
     Event,
+    Found,
     Heard,
     Kill,
     Patience,
@@ -96,6 +97,8 @@ def decide(state: State, event: Event, now: float, patience: Patience) -> Step:
         return passed(state, now, patience)
     if isinstance(event, Ended):
         return ended(state, event, now, patience)
+    if isinstance(event, Found):
+        return replace(state, abandoned=state.abandoned | {event.worker}), []
     round_ = state.round
     if round_ is None or event.worker != round_.worker or round_.reason:
         return state, []  # from a process that is given up already

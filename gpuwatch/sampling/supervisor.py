@@ -24,6 +24,7 @@ class Supervisor(Crew):
         clock: Clock,
         patience: Patience,
         spawn: child.Spawn = child.worker,
+        find: child.Find = child.orphans,
     ) -> None:
         plan = Persistent(name, tuple(sources), patience)
-        super().__init__(name, sources, config=config, post=post, clock=clock, plan=plan, spawn=spawn, hears=False)
+        super().__init__(name, sources, config=config, post=post, clock=clock, plan=plan, spawn=spawn, find=find, hears=False)

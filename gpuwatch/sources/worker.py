@@ -212,6 +212,13 @@ class Priority(logging.Formatter):
         return "\n".join(f"<{level}>{line}" for line in super().format(record).splitlines())
 
 
+def lines_of(name: str) -> logging.Formatter:
+    """Return how log lines look, on the daemon's stderr: with priorities where that is the journal."""
+    if "JOURNAL_STREAM" in os.environ:
+        return Priority(f"{name}: %(message)s")
+    return logging.Formatter(f"%(asctime)s %(levelname)s {name}: %(message)s")
+
+
 def take_over(name: str) -> tuple[BinaryIO, Pipe]:
     """Name this process, tie its life to the daemon's, and keep the two pipes to ourselves.
 
@@ -234,7 +241,7 @@ def main(arguments: Sequence[str], table: Mapping[str, str] = SOURCES) -> None:
     name = arguments[0] if arguments else "gpuwatch-worker"
     stream, pipe = take_over(name)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Priority(f"{name}: %(message)s"))
+    handler.setFormatter(lines_of(name))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
         serve(stream, pipe, table)

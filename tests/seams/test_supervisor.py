@@ -15,7 +15,7 @@ from gpuwatch.config import Store
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading, Tier
-from gpuwatch.sampling.child import Process
+from gpuwatch.sampling.child import Find, Process, orphans
 from gpuwatch.sampling.crew import Crew
 from gpuwatch.sampling.events import Patience
 from gpuwatch.sampling.once import once
@@ -37,7 +37,9 @@ class Scene:
         self.came: list[Reading] = []
         self.crews: list[Crew] = []
 
-    def supervisor(self, *sources: str, patience: Patience = QUICK, spawn: Callable[[str], Process] | None = None) -> Supervisor:
+    def supervisor(
+        self, *sources: str, patience: Patience = QUICK, spawn: Callable[[str], Process] | None = None, find: Find = orphans
+    ) -> Supervisor:
         """Start a supervisor."""
         crew = Supervisor(
             "gpuwatch-test",
@@ -47,6 +49,7 @@ class Scene:
             clock=SystemClock(),
             patience=patience,
             spawn=spawn or self.stage.spawn,
+            find=find,
         )
         self.crews.append(crew)
         crew.start()
@@ -229,6 +232,27 @@ def test_processes_that_survive_sigkill_are_three_at_most_and_the_stop_does_not_
         process.let_go()
     until(lambda: all(child.poll() is not None for child in scene.stage.children))
     until(lambda: all(process.output.closed for process in stuck))
+
+
+class Old:
+    """A process of an earlier daemon."""
+
+    def __init__(self) -> None:
+        self.gone = False
+
+    def is_gone(self) -> bool:
+        """Say whether it has ended."""
+        return self.gone
+
+
+def test_a_restart_of_the_daemon_adds_no_process_to_three_stuck_ones(scene: Scene) -> None:
+    old = [Old(), Old(), Old()]
+    crew = scene.supervisor("alpha", find=lambda _: old)
+    until(lambda: "stuck in the kernel" in crew.problem())
+    crew.ask(Tier.FAST)
+    assert (crew.pids(), scene.stage.children) == ([], [])
+    old[1].gone = True
+    scene.beat(crew, lambda: scene.came)
 
 
 def test_a_source_that_cannot_be_built_leaves_the_others_and_is_told(scene: Scene) -> None:

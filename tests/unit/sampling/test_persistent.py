@@ -11,6 +11,7 @@ from gpuwatch.sampling.events import (
     Ended,
     Erred,
     Event,
+    Found,
     Kill,
     Patience,
     Question,
@@ -302,3 +303,27 @@ def test_a_round_under_way_shows_its_age_once_that_is_the_longer() -> None:
     assert story.report().standings["nvml"].took == 2
     story.now += 3
     assert story.report().standings["nvml"].took == 4
+
+
+def test_processes_of_an_earlier_daemon_count_among_the_three() -> None:
+    story = Story()
+    for number in (-1, -2):
+        story.on(Found(number))
+    assert story.on(Tick()) == [Start(1)]
+    story.on(Asked(Tier.FAST))
+    story.on(Tick(), 30)
+    story.on(Tick(), 2)
+    assert story.state.phase is Phase.LEFT
+    story.on(Ended(-1, None))
+    assert story.again() == 0
+
+
+def test_after_three_hung_daemons_a_fourth_starts_no_worker() -> None:
+    story = Story()
+    for number in (-1, -2, -3):
+        story.on(Found(number))
+    assert story.on(Tick()) == []
+    assert (story.starts, story.state.phase) == ([], Phase.LEFT)
+    assert story.report().problem == "3 processes are stuck in the kernel; nothing is started until one of them ends"
+    story.on(Ended(-2, None), 3600)
+    assert story.on(Tick()) == [Start(1)]

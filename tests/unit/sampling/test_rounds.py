@@ -14,6 +14,7 @@ from gpuwatch.sampling.events import (
     Ended,
     Erred,
     Event,
+    Found,
     Heard,
     Kill,
     Patience,
@@ -344,3 +345,12 @@ def test_before_the_first_round_nothing_is_claimed() -> None:
         Story().report().problem,
         [standing.success for standing in Story().report().standings.values()],
     ) == ("has not answered yet", [None, None, None])
+
+
+def test_processes_of_an_earlier_daemon_count_among_the_three() -> None:
+    story = Story()
+    for number in (-1, -2, -3):
+        story.on(Found(number))
+    assert story.ask() == []
+    story.on(Ended(-1, None))
+    assert story.ask() == [Start(1, ALL), Question(1, 1, Tier.SLOW)]
