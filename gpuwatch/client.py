@@ -70,7 +70,7 @@ def place(address: str) -> Place:
 class Client:
     """Asks one place. Each `get` is a connection of its own; it may be called from any thread."""
 
-    def __init__(self, address: str, password_file: str | None = None, ca_file: str | None = None) -> None:
+    def __init__(self, address: str, password_file: str | Path | None = None, ca_file: str | Path | None = None) -> None:
         """Raises ValueError for an address that is none. The files are read when asked, so that renewed ones count."""
         self.place = place(address)
         self._password_file, self._ca_file = password_file, ca_file

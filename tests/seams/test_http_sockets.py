@@ -165,6 +165,7 @@ given, path = [int(number) for number in sys.argv[1].split(",")], sys.argv[2]
 moved = [os.dup(number) for number in given]
 for place, number in enumerate(moved, 3):
     os.dup2(number, place)
+    os.set_inheritable(place, True)  # as systemd leaves them
 environ = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(given)), "LISTEN_FDNAMES": sys.argv[3]}
 found = sockets.inherited(environ, os.getpid())
 print({name: [(s.family.name, s.fileno(), os.get_inheritable(s.fileno())) for s in group] for name, group in found.items()})

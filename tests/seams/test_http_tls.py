@@ -176,11 +176,12 @@ def test_a_renewed_certificate_is_used_without_a_restart_and_a_broken_one_is_not
     assert web.tls is not None
     with serving(tmp_path, web=web) as served:
         first = serial(served, authority)
-        (tmp_path / "server.key").write_text("half written")
+        renewed = authority.pair("renewed")
+        (tmp_path / "server.pem").write_bytes(renewed.certificate.read_bytes())  # and its key is still the old one
         web.tls.refresh()
         web.tls.refresh()
         assert serial(served, authority) == first
-        authority.pair("server")
+        (tmp_path / "server.key").write_bytes(renewed.key.read_bytes())
         web.tls.refresh()
         assert serial(served, authority) != first
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]

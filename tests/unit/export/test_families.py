@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from gpuwatch import catalogue
 from gpuwatch.catalogue import disk, gpu, host, own
 from gpuwatch.export.families import FAMILIES, Renderer, number
+from gpuwatch.export.families import Family as ExportedFamily
 from gpuwatch.model.metric import Kind, Metric
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import Entry, View
@@ -218,11 +219,21 @@ def test_the_values_of_a_disk_that_took_the_name_of_a_gone_one_are_shown() -> No
     } == found
 
 
+def test_help_with_quotes_and_line_breaks_is_read_back_whole() -> None:
+    words = 'a "quoted" word, a \\ and\na second line'
+    for openmetrics in (False, True):
+        family = ExportedFamily("gpuwatch_a_total", Kind.COUNTER, "", words, ())
+        text = family.comments(openmetrics=openmetrics) + "gpuwatch_a_total 1\n" + ("# EOF\n" if openmetrics else "")
+        assert [found.documentation for found in families(text, openmetrics=openmetrics)] == [words]
+        assert (r"\"quoted\"" in text) == openmetrics  # prometheus_client also reads it unescaped; the standard does not
+
+
 def test_changed_labels_and_info_show_in_the_next_beat() -> None:
     renderer = Renderer()
     before = page_view.target(gpu.GPU)
-    after = replace(before, labels={**before.labels, "gpu": "7"}, info={**before.info, "vbios_version": "new"})
-    for known in (before, after):
+    after_labels = replace(before, labels={**before.labels, "gpu": "7"})
+    after_info = replace(after_labels, info={**before.info, "vbios_version": "new"})
+    for known in (before, after_labels, after_info):
         view = page_view.view([page_view.entry(known, {gpu.POWER: 1.0})])
         assert expected(view) == parsed(page(view, openmetrics=False, renderer=renderer), openmetrics=False)
 
