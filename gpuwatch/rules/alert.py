@@ -1,13 +1,18 @@
-"""Where one rule stands with one target: the states of its steps, and what people were last told."""
+"""Where one rule stands with one target: the states of its steps, and what people were last told.
+
+Nearly always nothing is wrong and nothing changes. Then an alert is idle: its states are left as they are, and only the time
+up to which they hold moves on; `wake` writes it into them.
+"""
 
 from dataclasses import dataclass, field
+from math import inf
 
 from gpuwatch.model.alert import AlertState, Severity
 from gpuwatch.model.target import Target
 from gpuwatch.rules.judge import Growth
 from gpuwatch.rules.language import Increase
 from gpuwatch.rules.rule import Rule, Step
-from gpuwatch.rules.step import Run, State
+from gpuwatch.rules.step import SPEAKS_FOR, Run, State
 
 CALM = State()
 
@@ -24,14 +29,50 @@ class Alert:
     since: float = 0.0  # wall clock at which the condition began to hold
     summary: str = ""
     resumed: float | None = None
+    idle: list[bool | None] | None = None  # the verdicts that go on unchanged
+    idle_to: float = 0.0
 
     def aim(self, target: Target) -> None:
-        """Take over what the target now says of itself; its model may ask for other numbers."""
+        """Take over what the target now says of itself; its model may ask for other numbers, once nothing is wrong."""
         self.target = target
         steps = self.rule.steps_for(target)
-        if steps is not self.steps:
+        if steps is not self.steps and self.severity is None:
+            self.wake()
             before = {step.severity: state for step, state in zip(self.steps, self.states, strict=True)}
             self.steps, self.states = steps, [before.get(step.severity, CALM) for step in steps]
+
+    def rests(self, verdicts: list[bool | None], now: float) -> bool:
+        """Say whether an idle alert goes on as it is; if not, it is awake now."""
+        if verdicts == self.idle and now - self.idle_to <= self.patience:
+            self.idle_to = now
+            return True
+        self.wake()
+        return False
+
+    def doze(self, verdicts: list[bool | None], now: float) -> None:
+        """Become idle where the next beat with the same verdicts would change nothing but times."""
+        for step, state, verdict in zip(self.steps, self.states, verdicts, strict=True):
+            if state.phase is not AlertState.INACTIVE or verdict:
+                return
+            runs = state.runs
+            quiet = not runs if verdict is None else len(runs) == 1 and not runs[0].held and runs[0].end == now
+            if step.timing.share is not None and not quiet:
+                return
+        self.idle, self.idle_to = verdicts, now
+
+    def wake(self) -> None:
+        """Write the time up to which an idle alert was idle into its states."""
+        if self.idle is not None:
+            self.idle = None
+            self.states = [
+                State(at=self.idle_to, runs=tuple(run._replace(end=self.idle_to) for run in state.runs)) for state in self.states
+            ]
+
+    @property
+    def patience(self) -> float:
+        """Seconds between two beats above which an idle alert has to look closer."""
+        windows = [step.timing.window for step in self.steps if step.timing.share is not None]
+        return min(windows) / SPEAKS_FOR if windows else inf
 
     def shift(self, seconds: float) -> None:
         """Move all durations: time in which we did not live does not count."""

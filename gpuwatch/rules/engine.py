@@ -14,7 +14,7 @@ from gpuwatch.model.target import Target
 from gpuwatch.model.view import Entry, View
 from gpuwatch.rules import memory
 from gpuwatch.rules.alert import CALM, Alert
-from gpuwatch.rules.judge import Growth, Look, holds
+from gpuwatch.rules.judge import Growth, Look
 from gpuwatch.rules.language import Increase, comparisons
 from gpuwatch.rules.rule import Rule
 from gpuwatch.rules.step import step
@@ -30,7 +30,7 @@ class Engine:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules = {rule.name: rule for rule in rules}
-        self.alerts: dict[str, dict[Target, Alert]] = {name: {} for name in self.rules}
+        self.alerts: dict[str, dict[str, Alert]] = {name: {} for name in self.rules}
         self.increases = {
             rule.name: tuple(
                 dict.fromkeys(
@@ -50,61 +50,69 @@ class Engine:
     def beat(self, view: View, mono: float, evidence: EvidenceOf) -> list[Transition]:
         """Judge everything once; returns what people may hear of."""
         beat = Beat(view, mono, evidence)
-        entries: dict[Subject, list[Entry]] = {}
+        looks: dict[Subject, list[tuple[Entry, Look]]] = {}
         for entry in view.entries.values():
-            entries.setdefault(entry.target.subject, []).append(entry)
+            looks.setdefault(entry.target.subject, []).append((entry, Look(entry.values, entry.absent, view.now)))
         transitions: list[Transition] = []
         for rule in self.rules.values():
-            alerts = self.alerts[rule.name]
-            for entry in entries.get(rule.subject, ()):
-                alert = alerts.get(entry.target)
+            alerts, seen, counts = self.alerts[rule.name], looks.get(rule.subject, []), bool(self.increases[rule.name])
+            for entry, look in seen:
+                alert = alerts.get(entry.target.key)
                 if alert is None:
-                    alert = alerts[entry.target] = Alert(rule, entry.target)
+                    alert = alerts[entry.target.key] = Alert(rule, entry.target)
                 if alert.target is not entry.target or not alert.steps:
                     alert.aim(entry.target)
-                transitions += self.judge(alert, entry, beat)
-            for target in [target for target in alerts if target not in view.entries]:
-                transitions += self.judge(alerts[target], None, beat)
-                if alerts[target].phase is AlertState.INACTIVE and alerts[target].resumed is None:
-                    del alerts[target]
+                if counts or alert.idle is None or not alert.rests([one.fires(look) for one in alert.steps], mono):
+                    transitions += self.judge(alert, entry, beat)
+            if len(alerts) > len(seen):
+                transitions += self.vanished(alerts, {entry.target.key for entry, _ in seen}, beat)
+        return transitions
+
+    def vanished(self, alerts: dict[str, Alert], seen: set[str], beat: Beat) -> list[Transition]:
+        """Judge targets that the view does not show any more, until nothing is left to say of them."""
+        transitions: list[Transition] = []
+        for key in alerts.keys() - seen:
+            transitions += self.judge(alerts[key], None, beat)
+            if alerts[key].phase is AlertState.INACTIVE and alerts[key].resumed is None:
+                del alerts[key]
         return transitions
 
     def judge(self, alert: Alert, entry: Entry | None, beat: Beat) -> list[Transition]:
         """Judge one rule on one target; returns no transition or one."""
+        alert.wake()
         before, severity, mono = alert.phase, alert.severity, beat.mono
+        look = look_at(entry, beat, alert)
         if severity is not None and entry is not None and (words := retired(entry)):
             alert.states = [CALM] * len(alert.steps)
-            return [told(alert, before, severity, beat, look_at(entry, beat, alert), because=words)]
-        look = look_at(entry, beat, alert)
-        if entry is not None:
-            for operand in self.increases[alert.rule.name]:
-                if operand.metric in entry.values:
-                    alert.growth.setdefault(operand, Growth()).add(entry.values[operand.metric], mono, operand.window)
+            return [told(alert, before, severity, beat, look, because=words)]
+        for operand in self.increases[alert.rule.name]:
+            if operand.metric in look.values:
+                alert.growth.setdefault(operand, Growth()).add(look.values[operand.metric], mono, operand.window)
         verdicts = self.verdicts(alert, look, beat.view)
         if alert.resumed is not None:
             if all(verdict is None for verdict in verdicts) and mono - alert.resumed < RESUME:
                 return []
             alert.shift(mono - alert.resumed)
             alert.resumed = None
-        if all(not verdict for verdict in verdicts) and before is AlertState.INACTIVE and not any_share(alert):
-            return []
         for index, verdict in enumerate(verdicts):
             alert.states[index], _ = step(alert.steps[index].timing, alert.states[index], verdict, mono)
+        alert.doze(verdicts, mono)
         return self.changed(alert, before, severity, beat, look)
 
     def verdicts(self, alert: Alert, look: Look, view: View) -> list[bool | None]:
         """Judge each step: its firing level, or once it is active its clear level or its latch."""
-        rule, found = alert.rule, []
+        rule = alert.rule
+        found: list[bool | None] = []
         for one, state in zip(alert.steps, alert.states, strict=True):
             if not state.active:
-                verdict = holds(one.when, look)
+                verdict = one.fires(look)
                 if verdict and rule.unless and self.excused(rule, look, view):
                     verdict = False
             elif rule.until is None:
-                verdict = holds(one.clears, look)
+                verdict = one.stays(look)
             else:
                 healed = look.values.get(rule.until)
-                verdict = None if healed is None else healed != 1 or holds(one.when, look) is True
+                verdict = None if healed is None else healed != 1 or one.fires(look) is True
             found.append(verdict)
         return found
 
@@ -134,12 +142,13 @@ class Engine:
         """Return the (rule, target) that another rule's alert inhibits: on the same target, or anywhere for another subject."""
         found: set[tuple[str, Target]] = set()
         for name, others in self.mutes.items():
-            for target, alert in self.alerts[name].items() if others else ():
-                if alert.severity is None:
+            for alert in self.alerts[name].values() if others else ():
+                if alert.idle is not None or alert.severity is None:
                     continue
                 for other in others:
                     same = other.subject is alert.rule.subject
-                    found.update((other.name, each) for each in ([target] if same else self.alerts[other.name]))
+                    everywhere = () if same else (one.target for one in self.alerts[other.name].values())
+                    found.update((other.name, target) for target in ([alert.target] if same else everywhere))
         return frozenset(found)
 
     def readings(self, wall: float) -> list[Reading]:
@@ -149,7 +158,7 @@ class Engine:
             for (rule, severity), count in self.fired.items()
         ]
         muted = self.muted()
-        for alert in (alert for alerts in self.alerts.values() for alert in alerts.values()):
+        for alert in self.awake():
             gravest = alert.severity
             for one, state in zip(alert.steps, alert.states, strict=True):
                 if state.phase is AlertState.INACTIVE:
@@ -162,6 +171,10 @@ class Engine:
                 found.append(own_reading(own.ALERT, labels, own.ALERT_STATE.at(*states), wall, alert.target.key))
         return found
 
+    def awake(self) -> list[Alert]:
+        """Return the alerts in which something may be going on."""
+        return [alert for alerts in self.alerts.values() for alert in alerts.values() if alert.idle is None]
+
     def dump(self, mono: float, wall: float) -> bytes:
         """Return all that must survive a restart."""
         return memory.pack((alert for alerts in self.alerts.values() for alert in alerts.values()), mono, wall)
@@ -169,7 +182,7 @@ class Engine:
     def restore(self, blob: bytes, mono: float, wall: float) -> None:
         """Take over what `dump` wrote, before the first beat; the time between is a gap that counts for nothing."""
         for alert in memory.unpack(blob, self.rules, mono, wall):
-            self.alerts[alert.rule.name][alert.target] = alert
+            self.alerts[alert.rule.name][alert.target.key] = alert
 
     def adopt(self, incidents: Iterable[Incident], mono: float, wall: float) -> list[Transition]:
         """Agree with the open incidents, after `restore`: they are the truth, the dump may be a minute older.
@@ -178,7 +191,7 @@ class Engine:
         whose rule does not exist any more, or is switched off for this target.
         """
         open_now = {(one.rule, one.subject, one.key): one for one in incidents if one.state is not AlertState.INACTIVE}
-        for alert in (alert for alerts in self.alerts.values() for alert in alerts.values()):
+        for alert in self.awake():
             one = open_now.get((alert.rule.name, alert.target.subject.name, alert.target.key))
             if alert.severity is not None and one is None:
                 alert.states = [CALM] * len(alert.steps)
@@ -189,7 +202,7 @@ class Engine:
             if rule is None or not rule.steps_for(target):
                 ended.append(memory.switched_off(one, target, wall))
                 continue
-            alert = self.alerts[rule.name].setdefault(target, Alert(rule, target))
+            alert = self.alerts[rule.name].setdefault(target.key, Alert(rule, target))
             alert.aim(target)
             alert.since, alert.summary = one.since, one.summary
             if alert.severity is None:
@@ -200,11 +213,6 @@ class Engine:
 def look_at(entry: Entry | None, beat: Beat, alert: Alert) -> Look:
     """Return what conditions see of a target; nothing where it is not in the view."""
     return Look(entry.values if entry else {}, entry.absent if entry else {}, beat.view.now, alert.growth)
-
-
-def any_share(alert: Alert) -> bool:
-    """Say whether a step needs every sample, because it is timed by the share of a window."""
-    return any(one.timing.share is not None for one in alert.steps)
 
 
 def retired(entry: Entry) -> str:

@@ -5,7 +5,7 @@ unknown, with one exception: in an `or`, a part about a number that this device 
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isnan
 from operator import eq, ge, gt, le, lt, ne
@@ -43,7 +43,7 @@ class Growth:
         return sum(growth for _, growth in self.steps)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Look:
     """What is known of one target at one moment, as conditions see it."""
 
@@ -85,6 +85,22 @@ def holds(condition: Condition, look: Look) -> bool | None:
     if any(verdict is False for _, verdict in verdicts):
         return False
     return None if any(verdict is None for _, verdict in verdicts) else True
+
+
+def compiled(condition: Condition) -> Callable[[Look], bool | None]:
+    """Return `holds` for one condition; the plain case, a metric and a number, without the walk over the tree."""
+    if not isinstance(condition, Comparison):
+        return lambda look: holds(condition, look)
+    left, right = condition.left, condition.right
+    if not isinstance(left, Value) or not isinstance(right, Number):
+        return lambda look: holds(condition, look)
+    metric, limit, compare = left.metric, right.value, OPERATORS[condition.op]
+
+    def plain(look: Look) -> bool | None:
+        found = look.values.get(metric)
+        return None if found is None or isnan(found) else compare(found, limit)
+
+    return plain
 
 
 def unsupported(condition: Condition, look: Look) -> bool:

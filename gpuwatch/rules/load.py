@@ -13,6 +13,7 @@ from gpuwatch.catalogue import derived
 from gpuwatch.config import ConfigError, read, shown
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.rules.judge import compiled
 from gpuwatch.rules.language import Condition, Number, Parameter, bind, comparisons, metrics, nearest, number, parse
 from gpuwatch.rules.rule import Only, Rule, Step
 from gpuwatch.rules.step import Timing
@@ -186,7 +187,15 @@ def finish(step: Draft, until: Metric | None) -> Step:
     )
     when, clears = bind(step.when, step.parameters), bind(step.when, {**step.parameters, **step.clear})
     parameters = {name: found.value for name, found in step.parameters.items()}
-    return Step(severity=step.severity, when=when, clears=clears, timing=timing, parameters=parameters)
+    return Step(
+        severity=step.severity,
+        when=when,
+        clears=clears,
+        timing=timing,
+        parameters=parameters,
+        fires=compiled(when),
+        stays=compiled(clears),
+    )
 
 
 def finished(drafts: list[Draft], until: Metric | None) -> tuple[Step, ...]:

@@ -1,12 +1,13 @@
 """A rule as the engine sees it: everything checked and filled in."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.target import Target
+from gpuwatch.rules.judge import Look
 from gpuwatch.rules.language import Condition
 from gpuwatch.rules.step import Timing
 from gpuwatch.rules.text import Template
@@ -21,6 +22,8 @@ class Step:
     clears: Condition
     timing: Timing
     parameters: Mapping[str, float]  # the numbers in force, for the text
+    fires: Callable[[Look], bool | None] = field(compare=False, repr=False)  # `when`, ready to run
+    stays: Callable[[Look], bool | None] = field(compare=False, repr=False)  # `clears`, ready to run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,8 @@ class Rule:
 
     def steps_for(self, target: Target) -> tuple[Step, ...]:
         """Return the steps with the numbers that are meant for this target; none where it is switched off."""
+        if not self.only:
+            return self.steps
         return next((only.steps for only in self.only if only.matches(target)), self.steps)
 
     @property
