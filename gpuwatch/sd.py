@@ -1,5 +1,6 @@
-"""What systemd wants to hear (sd_notify), in the few lines that it takes."""
+"""What systemd wants to hear: sd_notify, and log lines with priorities, in the few lines that it takes."""
 
+import logging
 import os
 import socket
 from collections.abc import Mapping
@@ -29,3 +30,20 @@ def watchdog_period(environ: Mapping[str, str] = os.environ) -> float | None:
     except ValueError:
         return None
     return period / 1e6 if period > 0 else None
+
+
+class Priority(logging.Formatter):
+    """Log lines as the journal reads them: `<4>text`, the number being syslog's."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, every part of it with its priority."""
+        level = 3 if record.levelno >= logging.ERROR else 4 if record.levelno >= logging.WARNING else 6
+        return "\n".join(f"<{level}>{line}" for line in super().format(record).splitlines())
+
+
+def lines(name: str = "", environ: Mapping[str, str] = os.environ) -> logging.Formatter:
+    """Return how log lines look on stderr: with priorities where that is the journal, with the time where a person reads."""
+    head = f"{name}: " if name else ""
+    if "JOURNAL_STREAM" in environ:
+        return Priority(f"{head}%(message)s")
+    return logging.Formatter(f"%(asctime)s %(levelname)s {head}%(message)s")

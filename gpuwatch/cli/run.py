@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 
-from gpuwatch import config, daemon
+from gpuwatch import config, daemon, sd
 from gpuwatch.cli import config as configuration
 from gpuwatch.export import sockets, webconfig
 from gpuwatch.model.clock import SystemClock
@@ -41,26 +41,7 @@ def serve(found: config.Config, *, verbose: bool) -> int:
 def log_to_stderr(*, verbose: bool) -> None:
     """Log with the priorities that the journal reads, or with the time where a person reads."""
     handler = logging.StreamHandler()
-    handler.setFormatter(
-        Journal() if "JOURNAL_STREAM" in os.environ else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
-    )
+    handler.setFormatter(sd.lines())
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
     for noisy in ("httpx", "httpcore", "apscheduler", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-
-
-class Journal(logging.Formatter):
-    """A line with its syslog priority in front, as systemd's journal understands it."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the record with `<3>` for errors, `<4>` for warnings, `<6>` for news, `<7>` for the rest, on every line."""
-        priority = (
-            3
-            if record.levelno >= logging.ERROR
-            else 4
-            if record.levelno >= logging.WARNING
-            else 6
-            if record.levelno >= logging.INFO
-            else 7
-        )
-        return "\n".join(f"<{priority}>{line}" for line in super().format(record).splitlines())

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO, cast
 
 from gpuwatch import config as configuration
+from gpuwatch import sd
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.reading import Reading, Tier
@@ -203,22 +204,6 @@ def listen(stream: BinaryIO, asks: "queue.SimpleQueue[wire.ToWorker]") -> None:
         os._exit(status)  # no clean-up: a thread stuck in the driver would hold it up
 
 
-class Priority(logging.Formatter):
-    """Log lines as systemd reads them: `<4>text`, the number being syslog's."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line, every part of it with its priority."""
-        level = 3 if record.levelno >= logging.ERROR else 4 if record.levelno >= logging.WARNING else 6
-        return "\n".join(f"<{level}>{line}" for line in super().format(record).splitlines())
-
-
-def lines_of(name: str) -> logging.Formatter:
-    """Return how log lines look, on the daemon's stderr: with priorities where that is the journal."""
-    if "JOURNAL_STREAM" in os.environ:
-        return Priority(f"{name}: %(message)s")
-    return logging.Formatter(f"%(asctime)s %(levelname)s {name}: %(message)s")
-
-
 def take_over(name: str) -> tuple[BinaryIO, Pipe]:
     """Name this process, tie its life to the daemon's, and keep the two pipes to ourselves.
 
@@ -241,7 +226,7 @@ def main(arguments: Sequence[str], table: Mapping[str, str] = SOURCES) -> None:
     name = arguments[0] if arguments else "gpuwatch-worker"
     stream, pipe = take_over(name)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(lines_of(name))
+    handler.setFormatter(sd.lines(name))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
         serve(stream, pipe, table)
