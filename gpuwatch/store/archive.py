@@ -161,13 +161,10 @@ class Archive:
         """Return the bytes that the history and its log may take now, where they take `total`."""
         assert self._database.path is not None
         space = os.statvfs(self._database.path.parent)
-        free = space.f_bavail * space.f_frsize
-        cap = self._cap or min(DEFAULT_CAP, int(space.f_blocks * space.f_frsize * DEFAULT_SHARE))
-        if free >= LOW_SPACE:
-            self.shortage = ""
-            return cap
-        self.shortage = f"only {free >> 20} MiB are free on the file system of {self._database.path}: the history does not grow"
-        return min(cap, max(total, FLOOR))
+        free, size = space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
+        place = f"the file system of {self._database.path}"
+        self.shortage = "" if free >= LOW_SPACE else f"only {free >> 20} MiB are free on {place}: the history does not grow"
+        return allowance(total, free=free, size=size, cap=self._cap)
 
     def _prune(self, connection: Connection) -> int:
         """Delete the targets that have no row any more; returns how many."""
@@ -202,6 +199,15 @@ def read(
             values = {metric: value for metric, value in zip(metrics, numbers, strict=True) if value is not None}
             if values:
                 yield Row(name, labels[words], at / 1000, values)
+
+
+def allowance(total: int, *, free: int, size: int, cap: int | None) -> int:
+    """Return the bytes that a history of `total` may take on a file system of this size with so much free.
+
+    `cap` is what the operator said; otherwise the smaller of 2 GiB and a twentieth of the file system.
+    """
+    limit = cap or min(DEFAULT_CAP, int(size * DEFAULT_SHARE))
+    return limit if free >= LOW_SPACE else min(limit, max(total, FLOOR))
 
 
 def text(words: Mapping[str, str]) -> str:

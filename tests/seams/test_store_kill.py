@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from gpuwatch import config
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.store import Store
-from tests.fakes.store_nouns import delivery, ulid
+from tests.fakes.store_nouns import EPOCH, ulid
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +26,7 @@ def killed(kills: int, folder: Path, seed: int) -> tuple[int, int]:
     program = [sys.executable, "-m", "tests.fakes.store_child", str(folder), "flood"]
     acknowledged: set[int] = set()
     moment = threading.Event()
-    first, stored = 0, 0
+    first, stored = int(time.time() - EPOCH), 0  # deliveries of today: finished ones of old are pruned beyond the newest 1,000
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
         assert parent.stdin is not None
         assert parent.stdout is not None
@@ -39,7 +40,7 @@ def killed(kills: int, folder: Path, seed: int) -> tuple[int, int]:
                     break
                 if line.strip():
                     acknowledged.add(int(line))
-                    first = max(first, int(line) + 10_000)
+                    first = max(first, int(line) + 1_000)
                 if seen == wanted:
                     moment.wait(dice.random() / 100)  # somewhere in the next few commits, not always right after one
                     os.kill(pid, signal.SIGKILL)
@@ -73,7 +74,7 @@ def test_ten_kills_lose_no_acknowledged_commit(tmp_path: Path) -> None:
     assert store.start() == []
     memory = store.memory()
     assert len(memory.incidents) == len(memory.told) == stored
-    assert delivery(0).id in [item.id for item in memory.deliveries]
+    assert 0 < len(memory.deliveries) < stored  # every second one was sent
     assert store.stop(10)
 
 

@@ -1,6 +1,5 @@
 """What goes when there is too much: rounds by the order of writing, never by a clock that jumped, and a cap over all."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from gpuwatch.config import Duration, Size
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.delivery import Outcome
 from gpuwatch.store import records
-from gpuwatch.store.archive import CHUNK, LEAST, LOW_SPACE, Archive, read
+from gpuwatch.store.archive import CHUNK, LEAST, Archive, read
 from gpuwatch.store.files import Database
 from gpuwatch.store.history import Round
 from gpuwatch.store.migrations import HISTORY_LAYOUT, STATE_LAYOUT
@@ -140,15 +139,6 @@ def test_a_cap_too_small_for_anything_leaves_the_last_rounds(tmp_path: Path) -> 
     for number in range(100):
         history.write(round_of(number, targets=1))
     assert history.powers() == [float(number) for number in range(100 - LEAST, 100)]
-    history.connection.close()
-
-
-def test_the_default_cap_is_the_smaller_of_2_gib_and_a_twentieth_of_the_file_system(tmp_path: Path) -> None:
-    space = os.statvfs(tmp_path)
-    history = History(tmp_path)
-    if space.f_bavail * space.f_frsize < LOW_SPACE:
-        pytest.skip("less than 1 GiB is free here, and then there is another limit")
-    assert history.archive._limit(0) == min(2 << 30, int(space.f_blocks * space.f_frsize * 0.05))
     history.connection.close()
 
 
