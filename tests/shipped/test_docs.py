@@ -1,0 +1,79 @@
+"""What the documentation says is what the program does."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuwatch import config, notify, shipped
+from gpuwatch.cli import COMMANDS, main
+from gpuwatch.rules import load as rules
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_metrics_is_made_from_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["metrics", "--markdown"]) == 0
+    assert capsys.readouterr().out == (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+
+
+def test_the_first_screen_of_the_readme_installs_runs_and_tests() -> None:
+    screen = "\n".join(README.splitlines()[:25])
+    commands = re.findall(r"```sh\n(.*?)\n```", screen, re.DOTALL)
+    assert len(commands) == 2
+    assert all("\n" not in command for command in commands)
+    install, test = commands
+    assert "gpuwatch run" in install
+    assert test == "tests/run"
+    assert test in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()[-1]
+
+
+def test_every_command_that_the_readme_shows_exists_and_has_help_with_an_example() -> None:
+    named = set(re.findall(r"gpuwatch (\w+)", README))
+    assert {"run", "status", "demo", "read", "metrics", "config"} <= named
+    for name in COMMANDS:
+        done = subprocess.run(
+            [sys.executable, "-m", "gpuwatch", name, "--help"], capture_output=True, text=True, timeout=15, check=True
+        )
+        assert f"example: gpuwatch {name}" in done.stdout
+
+
+def test_the_configuration_that_the_readme_shows_is_right(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"```toml\n(.*?)\n```", README, re.DOTALL)
+    for name in ("url", "secret"):
+        (tmp_path / name).write_text("https://receiver.example/hook" if name == "url" else "0123456789abcdef0123456789abcdef")
+        (tmp_path / name).chmod(0o600)
+        shown = shown.replace(f"/etc/gpuwatch/secrets/oncall-{name}", str(tmp_path / name))
+    path = tmp_path / "gpuwatch.toml"
+    path.write_text(shown)
+    found = config.load(path, config.Places(tmp_path, tmp_path, tmp_path))
+    channels = notify.build(found)
+    assert list(channels.by_name) == ["oncall"]
+    assert rules.load(shipped.folder("alerts"), found.rules, str(path))
+
+
+def test_every_rule_that_ships_is_in_the_readme() -> None:
+    for rule in rules.load(shipped.folder("alerts"), {}, "none"):
+        assert f"| `{rule.name}` |" in README
+
+
+def test_every_dependency_has_its_line() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^dependencies = \[\n(.*?)^\]", project, re.DOTALL | re.MULTILINE)
+    names = {name.lower() for name in re.findall(r'^    "([A-Za-z0-9-]+)', block, re.MULTILINE)}
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8").lower()
+    assert len(names) >= 10
+    assert {name for name in names if f"| {name}" not in page} == set()
+
+
+def test_nothing_in_the_repository_names_this_machine() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=15, check=False)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    wrong = re.compile(r"/wo" + r"rk/|pyp" + r"i-mirror|/root/\.")
+    for name in listed.stdout.splitlines():
+        text = (ROOT / name).read_text(encoding="utf-8", errors="replace") if (ROOT / name).is_file() else ""
+        assert wrong.search(text) is None, name
