@@ -12,6 +12,7 @@ from gpuwatch.export.landing import landing
 from gpuwatch.export.message import Request, Response, Route, wants_gzip, wants_openmetrics
 from gpuwatch.export.page import OPENMETRICS, TEXT, Page
 from gpuwatch.model.alert import Incident
+from gpuwatch.model.escape import printable
 from gpuwatch.model.view import Entry, View
 
 VARY = ("Vary", "Accept, Accept-Encoding")
@@ -32,6 +33,10 @@ class Answers(Protocol):
 
     def ready(self) -> list[str]:
         """Say what is in the way of telling anything fresh, one reason an item; empty when nothing is."""
+        ...
+
+    def troubles(self) -> list[str]:
+        """Say what is wrong with single things while the rest is told, one thing an item."""
         ...
 
     def view(self) -> View:
@@ -88,7 +93,7 @@ def routes(answers: Answers) -> tuple[Route, ...]:
     return (
         Route("/metrics", lambda request: metrics(answers.page, request)),
         Route("/-/healthy", lambda _: Response.text(200, "healthy")),
-        Route("/-/ready", lambda _: ready(answers.ready())),
+        Route("/-/ready", lambda _: ready(answers.ready(), answers.troubles())),
         Route("/api/v1/view", lambda _: Response.json(document(answers.view()))),
         Route("/api/v1/alerts", lambda _: Response.json(AlertsDocument(__version__, answers.alerts())), slow=True),
         Route("/api/v1/status", lambda _: Response.json(answers.status()), slow=True),
@@ -105,9 +110,10 @@ def metrics(page: Page, request: Request) -> Response:
     return Response(200, body, OPENMETRICS if openmetrics else TEXT, (VARY, *coding))
 
 
-def ready(reasons: Sequence[str]) -> Response:
-    """Answer 200, or 503 with one reason a line."""
-    return Response.text(503, "\n".join(reasons)) if reasons else Response.text(200, "ready")
+def ready(reasons: Sequence[str], troubles: Sequence[str]) -> Response:
+    """Answer 200, or 503 with one reason a line; then what is wrong with single things, one GPU or disk a line."""
+    lines = dict.fromkeys([*(reasons or ["ready"]), *troubles])  # a driver that is down is a reason and a trouble
+    return Response.text(503 if reasons else 200, "\n".join(printable(line, 400) for line in lines))
 
 
 def document(view: View) -> ViewDocument:

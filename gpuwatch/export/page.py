@@ -45,15 +45,16 @@ class Page:
                 self._kept.clear()
                 self._samples = self._renderer.render(self._view())
                 self._rendered = (turn, now)
-            body = self._kept.get((openmetrics, gzip))
-            if body is None:
-                body = self._kept[openmetrics, gzip] = self._make(openmetrics=openmetrics, gzip=gzip)
-            return body
+            return self._variant(openmetrics=openmetrics, gzip=gzip)
 
-    def _make(self, *, openmetrics: bool, gzip: bool) -> bytes:
-        """Return one variant, from the plain one where that is kept."""
-        if gzip:
-            plain = self._kept.get((openmetrics, False)) or self._make(openmetrics=openmetrics, gzip=False)
-            return gzip_codec.compress(plain, compresslevel=1, mtime=0)
-        samples = self._samples.text(openmetrics=openmetrics)
-        return f"{samples}{self._process.text(openmetrics=openmetrics)}{END[openmetrics]}".encode()
+    def _variant(self, *, openmetrics: bool, gzip: bool) -> bytes:
+        """Return one variant of this beat, made when it is first asked for; the compressed one is the plain one compressed."""
+        body = self._kept.get((openmetrics, gzip))
+        if body is None:
+            if gzip:
+                body = gzip_codec.compress(self._variant(openmetrics=openmetrics, gzip=False), compresslevel=1, mtime=0)
+            else:
+                samples, process = self._samples.text(openmetrics=openmetrics), self._process.text(openmetrics=openmetrics)
+                body = f"{samples}{process}{END[openmetrics]}".encode()
+            self._kept[openmetrics, gzip] = body
+        return body
