@@ -63,7 +63,7 @@ def expects_gpus(view: View) -> bool:
 
 def troubles(view: View) -> list[str]:
     """Return what is wrong with single things, one line each, in words: the driver, GPUs, disks, file systems."""
-    lines = [f"driver: {entry.fault.kind}: {entry.fault.words}" for entry in view.of(gpu.DRIVER) if entry.fault]
+    lines = [f"driver {entry.fault.kind}: {entry.fault.words}" for entry in view.of(gpu.DRIVER) if entry.fault]
     for entry in view.of(gpu.GPU):
         if entry.fault:
             lines.append(f"GPU {entry.target.labels.get('gpu', '?')} {entry.target.key}: {entry.fault.kind}: {entry.fault.words}")

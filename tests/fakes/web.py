@@ -41,6 +41,10 @@ class Answers:
         """Return nothing: it is ready."""
         return []
 
+    def troubles(self) -> list[str]:
+        """Return nothing: all is well."""
+        return []
+
     def view(self) -> View:
         """Return the view of this beat."""
         self.rendered += 1

@@ -46,10 +46,15 @@ class Known:
         self.page = Page(self.view)
         self.host = "vision-07"
         self.reasons: list[str] = []
+        self.faults: list[str] = []
 
     def ready(self) -> list[str]:
         """Return what is in the way."""
         return self.reasons
+
+    def troubles(self) -> list[str]:
+        """Return what is wrong with single things."""
+        return self.faults
 
     def view(self) -> View:
         """Return the view."""
@@ -86,6 +91,17 @@ def test_readiness_names_each_reason_on_a_line(answers: Known) -> None:
     answers.reasons = ["nvml: driver not loaded", "host: late"]
     response = ask(answers, "/-/ready")
     assert (response.status, response.body) == (503, b"nvml: driver not loaded\nhost: late\n")
+
+
+def test_readiness_says_what_is_wrong_with_single_things(answers: Known) -> None:
+    answers.faults = ["GPU 5 GPU-x: lost: off the bus", "/mnt/\udc80: hung"]
+    response = ask(answers, "/-/ready")
+    assert (response.status, response.body) == (200, b"ready\nGPU 5 GPU-x: lost: off the bus\n/mnt/\\udc80: hung\n")
+    answers.reasons = ["driver no_nodes: run nvidia-modprobe"]
+    answers.faults = ["driver no_nodes: run nvidia-modprobe", "disk nvme0n1: timeout: no answer"]
+    response = ask(answers, "/-/ready")
+    lines = b"driver no_nodes: run nvidia-modprobe\ndisk nvme0n1: timeout: no answer\n"
+    assert (response.status, response.body) == (503, lines)
 
 
 def test_the_scrape_comes_in_the_wished_format_and_coding(answers: Known) -> None:
