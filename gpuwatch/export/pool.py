@@ -57,7 +57,8 @@ class Pool:
             with contextlib.suppress(queue.Full):  # then there is work to wake up for
                 self._jobs.put_nowait(None)
         for thread in self._threads:
-            thread.join(seconds / len(self._threads))
+            if thread.is_alive():
+                thread.join(seconds / len(self._threads))
 
     def _run(self) -> None:
         while not self._stopping.is_set():

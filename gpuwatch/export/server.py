@@ -5,10 +5,12 @@ when all places are taken the connection that has waited longest for its request
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import resource
 import socket
+import ssl
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -56,6 +58,7 @@ class Server:
         self._connections: dict[Connection, asyncio.Task[Any] | None] = {}
         self._waiting: dict[Connection, None] = {}  # those that wait for a request, the longest first
         self._failing: set[str] = set()
+        self._said: set[str] = set()
         self._ticks = 0
         self._started = threading.Event()
         self._failure: BaseException | None = None
@@ -78,7 +81,8 @@ class Server:
         self._pool.start()
         self._door.start()
         self._thread.start()
-        self._started.wait(10.0)
+        if not self._started.wait(10.0):
+            raise TimeoutError("the HTTP server has not started within 10 s")
         if self._failure is not None:
             raise self._failure
 
@@ -86,7 +90,8 @@ class Server:
         """Stop: no new connections, present answers are finished within the time given, then everything is closed."""
         self._grace = seconds
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._end.set)
+            with contextlib.suppress(RuntimeError):  # it has just ended by itself
+                self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join(seconds + 1.0)
         self._pool.stop(0.5)
         self._door.stop(0.5)
@@ -104,7 +109,7 @@ class Server:
 
     async def _main(self) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-        self._loop.set_exception_handler(quietly)
+        self._loop.set_exception_handler(self._complain)
         self._most = min(self.limits.connections, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED))
         servers = [await self._listen(listening) for listening in self._sockets]
         self._started.set()
@@ -145,6 +150,15 @@ class Server:
                     task.cancel()
             if late:
                 await asyncio.wait(late, timeout=0.5)
+
+    def _complain(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log what asyncio could not handle, once a kind; broken handshakes and resets not at all: any scanner makes them."""
+        message, error = str(context.get("message")), context.get("exception")
+        if isinstance(error, ConnectionError | ssl.SSLError | TimeoutError) or message in self._said:
+            log.debug("%s: %s", message, error)
+            return
+        self._said.add(message)
+        log.error("the HTTP loop: %s", message, exc_info=error)
 
     async def _over_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._serve(reader, writer, unix=False)
@@ -250,8 +264,3 @@ class Server:
 def with_user(request: Request, user: str | None) -> Request:
     """Return the request with the user who has proven a password."""
     return request if user is None else replace(request, user=user)
-
-
-def quietly(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Keep what asyncio says of broken handshakes and resets out of the log: any scanner could fill it."""
-    log.debug("%s: %s", context.get("message"), context.get("exception"))

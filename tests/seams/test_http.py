@@ -16,6 +16,7 @@ from gpuwatch.client import Client
 from gpuwatch.export.access import REFUSAL, Peer, admin_group, peer_of
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.export.pool import THREADS, WAITING
+from gpuwatch.export.server import Server
 from tests.fakes.web import Answers, Served, read_all, serving, talk, until
 
 GET = b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -302,6 +303,19 @@ def test_a_handler_that_hangs_does_not_hold_up_the_stop(served: Served, echo: Ec
         assert until(lambda: echo.asked == 1)
         served.server.stop(0.2)
         assert read_all(connection) == b""
+
+
+def test_a_server_that_cannot_serve_says_so_at_the_start_and_can_be_stopped() -> None:
+    closed = socket.socket()
+    closed.close()
+    server = Server([closed], ())
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        server.start()
+    server.stop(1.0)
+
+
+def test_a_server_that_was_never_started_can_be_stopped() -> None:
+    Server([], ()).stop(1.0)
 
 
 def test_progress_grows_while_the_loop_runs_and_stands_still_after(served: Served) -> None:
