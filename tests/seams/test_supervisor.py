@@ -25,7 +25,7 @@ from tests.fakes.scripted import Stage
 from tests.fakes.undying import Undying
 from tests.fakes.until import until
 
-QUICK = Patience(deadline=0.4, start=5, grace=0.3, first=0.01, limit=0.05, steady=60)
+QUICK = Patience(deadline=0.7, start=5, grace=0.3, first=0.01, limit=0.05, steady=60)
 RESTARTS = own.COLLECTOR_RESTARTS
 
 
@@ -176,12 +176,12 @@ def test_a_worker_that_asks_for_it_is_replaced(scene: Scene) -> None:
     ids=["flood", "half a frame, then silence", "half a frame, then an end", "a frame of junk", "an end at once", "silence"],
 )
 def test_a_worker_that_makes_no_sense_is_replaced_by_one_that_does(scene: Scene, code: str, words: str) -> None:
-    broken = [code, code]
+    broken = [code]
 
     def spawn(name: str) -> Process:
         return scene.stage.run(broken.pop()) if broken else scene.stage.spawn(name)
 
-    crew = scene.supervisor("alpha", patience=Patience(deadline=0.4, start=0.5, grace=0.3, first=0.01), spawn=spawn)
+    crew = scene.supervisor("alpha", patience=Patience(deadline=1.5, start=1.5, grace=0.3, first=0.01), spawn=spawn)
     problems: set[str] = set()
 
     def well() -> bool:

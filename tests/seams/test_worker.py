@@ -156,7 +156,7 @@ def test_killing_a_worker_kills_what_it_started(stage: Stage, tmp_path: Path) ->
     child = stage.run(textwrap.dedent(code))
     until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     child.kill()
-    until(lambda: child.poll() is not None, 2)
+    until(lambda: child.poll() is not None)
     assert child.poll() == -signal.SIGKILL
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}/cmdline").exists()
 
@@ -172,7 +172,7 @@ def test_a_worker_is_there_until_what_it_started_is_gone(stage: Stage, tmp_path:
     until(lambda: child._process.poll() is not None)
     assert child.poll() is None
     child.kill()
-    until(lambda: child.poll() is not None, 2)
+    until(lambda: child.poll() is not None)
     assert child.poll() == 0
 
 
