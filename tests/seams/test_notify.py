@@ -44,6 +44,7 @@ def test_an_alert_arrives_and_its_end_too(receiver: Receiver, clock: FakeClock, 
         got = receiver.wait(2)
         life.attempts(2)
     assert said(got) == [("firing", "3"), ("resolved", "3")]
+    assert (life.notifier._incidents, life.notifier._marks) == ({}, {})  # what is over costs no memory
     assert (journal.results, journal.memory().deliveries, journal.memory().incidents) == (["sent", "sent"], [], [])
 
 

@@ -99,23 +99,24 @@ def test_gone_switches_the_channel_off_and_a_restart_tells_what_it_missed(
     receiver: Receiver, clock: FakeClock, journal: Journal
 ) -> None:
     receiver.script(Answer(410))
-    with Life(channels(a=receiver.url), clock, journal) as life:
-        life.fire(hot(1))
-        life.attempts(1)
-        words = "status 410: it wants no more messages"
-        until(life.notifier.problems)
-        assert life.notifier.problems() == [
-            f"receiver a: switched off until gpuwatch starts again: {words}",
-            f"receiver a: 1 message given up: {words}",
-        ]
-        life.forward(600)
-        life.tell(worse(hot(2)))
-        for _ in range(10):
-            life.forward(60)
-    assert (len(receiver.requests), journal.results) == (1, ["gone"])
-    with Life(channels(a=receiver.url), clock, journal) as life:
-        life.forward(10)
-        assert said(receiver.wait(2))[1] == ("firing", "2")
+    with Receiver() as other:
+        with Life(channels(a=receiver.url, b=other.url), clock, journal) as life:
+            life.fire(hot(1))
+            life.attempts(2)
+            words = "status 410: it wants no more messages"
+            until(life.notifier.problems)
+            assert life.notifier.problems() == [
+                f"receiver a: switched off until gpuwatch starts again: {words}",
+                f"receiver a: 1 message given up: {words}",
+            ]
+            life.clock.forward(600)
+            life.fire(worse(hot(2)))
+            assert said(other.wait(2)) == [("firing", "1"), ("firing", "2")]
+        assert [mark.channel for told, _ in journal.commits for mark in told if mark.incident == hot(2).id] == ["b"]
+        assert (len(receiver.requests), sorted(journal.results)[:1]) == (1, ["gone"])
+        with Life(channels(a=receiver.url, b=other.url), clock, journal) as life:
+            life.forward(10)
+            assert said(receiver.wait(2))[1] == ("firing", "2")
 
 
 def test_a_refused_message_is_given_up_and_the_next_one_goes_out(receiver: Receiver, clock: FakeClock, journal: Journal) -> None:
