@@ -199,11 +199,9 @@ def places(environ: Mapping[str, str], *, root: bool) -> Places:
     if root:
         found = Places(Path("/etc/gpuwatch"), Path("/var/lib/gpuwatch"), Path("/run/gpuwatch"))
     else:
-        found = Places(
-            Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "gpuwatch",
-            Path(environ.get("XDG_STATE_HOME") or home / ".local/state") / "gpuwatch",
-            Path(environ.get("XDG_RUNTIME_DIR") or f"/tmp/gpuwatch-{os.getuid()}") / "gpuwatch",  # noqa: S108 - made 0700 by its owner
-        )
+        state = Path(environ.get("XDG_STATE_HOME") or home / ".local/state") / "gpuwatch"
+        runtime = Path(environ["XDG_RUNTIME_DIR"]) / "gpuwatch" if environ.get("XDG_RUNTIME_DIR") else state
+        found = Places(Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "gpuwatch", state, runtime)
     return Places(  # a systemd unit says where its folders are
         Path(environ.get("CONFIGURATION_DIRECTORY", "").split(":")[0] or found.config),
         Path(environ.get("STATE_DIRECTORY", "").split(":")[0] or found.state),

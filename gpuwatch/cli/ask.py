@@ -21,7 +21,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def client(args: argparse.Namespace) -> Client:
     """Return the client for the daemon that was named, or for the one of this user, or of this host."""
-    return Client(args.host or args.socket or nearest(args.config), password_file=args.password_file, ca_file=args.ca_file)
+    where = args.host or args.socket or nearest(args.config)
+    try:
+        return Client(where, password_file=args.password_file, ca_file=args.ca_file)
+    except ValueError as error:
+        raise config.ConfigError("--host" if args.host else "--socket", "", str(error)) from None
 
 
 def nearest(file: Path | None) -> str:

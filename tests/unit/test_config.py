@@ -173,6 +173,8 @@ def test_root_a_user_and_a_unit_have_their_own_folders() -> None:
     user = config.places({"HOME": "/home/lena", "XDG_RUNTIME_DIR": "/run/user/1000"}, root=False)
     assert user.config == Path("/home/lena/.config/gpuwatch")
     assert user.runtime == Path("/run/user/1000/gpuwatch")
+    bare = config.places({"HOME": "/home/lena"}, root=False)
+    assert bare.runtime == bare.state == Path("/home/lena/.local/state/gpuwatch")  # never a folder that others may make first
     unit = config.places({"STATE_DIRECTORY": "/var/lib/gpuwatch", "RUNTIME_DIRECTORY": "/run/gpuwatch"}, root=False)
     assert (unit.state, unit.runtime) == (Path("/var/lib/gpuwatch"), Path("/run/gpuwatch"))
 
