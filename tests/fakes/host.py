@@ -52,7 +52,7 @@ class HostTree:
         self.folder = folder
         self.proc, self.sys, self.dev, self.root = (folder / name for name in ("proc", "sys", "dev", "root"))
         for tree in (self.proc, self.sys, self.dev, self.root):
-            tree.mkdir(parents=True)
+            tree.mkdir(parents=True, exist_ok=True)  # a fake NVML has made its own already
 
     @property
     def config(self) -> Config:

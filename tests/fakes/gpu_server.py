@@ -1,0 +1,177 @@
+"""A GPU server as a whole: the real daemon over a fake libnvidia-ml, the /proc, /sys and /dev that go with it, a receiver.
+
+with GpuServer(tmp_path) as server:
+    server.wait_up(8)
+    server.nvml.lose(5)
+    server.daemon.until(lambda page: page.value("gpuwatch_gpu_up", gpu="5") == 0)
+
+Periods are short (fast 0.2 s, normal 1 s, slow 2 s), the deadline of a call is 1 s.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, final
+
+from tests.fakes.daemon import Page, Running
+from tests.fakes.host import HostTree
+from tests.fakes.nvml import FakeNvml
+from tests.fakes.receiver import Receiver
+
+PACE = 'every = "200ms"\nevery_normal = "1s"\nevery_slow = "2s"\ndeadline = "1s"'
+STAMP = re.compile(r"^\S+ \S+ ")
+
+
+@final
+class GpuServer:
+    """The server. Cards, drivers and files may be changed while it runs."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        gpus: int = 8,
+        model: str = "A40",
+        driver: str = "535.154.05",
+        receiver: Receiver | None = None,
+        config: str = "",
+        environ: Mapping[str, str] | None = None,
+        listen: str = "",
+    ) -> None:
+        self.nvml = FakeNvml(folder, gpus=gpus, model=model, driver=driver)
+        self.host = HostTree(self.nvml.path).kernel()
+        self.host.write(self.host.root / "etc/machine-id", "0123456789abcdef0123456789abcdef\n")
+        for card in range(gpus):
+            self.plug(card)
+        paths = "\n".join(f'{tree} = "{getattr(self.nvml, tree)}"' for tree in ("proc", "sys", "dev", "root"))
+        told = f'\n[[receivers]]\nname = "oncall"\nkind = "webhook"\nurl = "{receiver.url}"' if receiver else ""
+        head = "" if "[sources.nvml]" in config else f"[sources.nvml]\n{PACE}\n"
+        self.daemon = Running(folder / "d", environ={**self.nvml.environment, **(environ or {})})
+        self.daemon.configure(f"[paths]\n{paths}\n{head}{config}{told}", name="vision-07", listen=listen)
+        self.receiver = receiver
+
+    # --- the machine ----------------------------------------------------------------------------------------------------
+
+    def address(self, card: int) -> str:
+        """Return where a card sits, as sysfs writes it."""
+        return self.nvml.read_text(card, "bus_id_legacy").lower()
+
+    def plug(self, card: int) -> None:
+        """Have a card on the PCI bus."""
+        if self.address(card):
+            self.host.gpu(self.address(card))
+
+    def unplug(self, card: int) -> None:
+        """Take a card off the PCI bus."""
+        folder = self.host.sys / "bus/pci/devices" / self.address(card)
+        (folder / "driver").unlink()
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+
+    def reboot(self) -> None:
+        """Have the kernel say that it is another boot."""
+        self.host.files(self.host.proc / "sys/kernel", random__boot_id=f"{time.monotonic_ns():032x}")
+
+    # --- what is seen -----------------------------------------------------------------------------------------------------
+
+    def wait_up(self, count: int, seconds: float = 15.0) -> Page:
+        """Wait until it is ready, so many GPUs are up, and each of them has every tier's values; returns that page."""
+        self.daemon.wait_ready(seconds)
+        names = ("gpuwatch_gpu_temperature_celsius", "gpuwatch_gpu_power_watts", "gpuwatch_gpu_memory_size_bytes")
+
+        def whole(page: Page) -> bool:
+            if sum(value for _, value in page.all("gpuwatch_gpu_up")) != count:
+                return False
+            return all(len(page.all(name, **(dict(sensor="core") if "temp" in name else {}))) >= count for name in names)
+
+        return self.daemon.until(whole, seconds)
+
+    def until_driver(self, state: str, seconds: float = 10.0) -> Page:
+        """Wait until the page shows this state of the driver."""
+        return self.daemon.until(lambda page: page.state("gpuwatch_driver_state") == state, seconds)
+
+    def moves(self, cards: Collection[int], seconds: float = 10.0) -> None:
+        """Fail unless the series of these cards follow what their hardware does: each temperature is set anew and seen."""
+        wanted = {}
+        for card in cards:
+            wanted[self.nvml.uuid(card)] = 40 + (self.nvml.get(card, "temperature") - 39) % 30
+            self.nvml.set(card, temperature=wanted[self.nvml.uuid(card)])
+
+        def seen(page: Page) -> bool:
+            found = {labels["uuid"]: value for labels, value in page.all("gpuwatch_gpu_temperature_celsius", sensor="core")}
+            return wanted.items() <= found.items()
+
+        self.daemon.until(seen, seconds)
+
+    def answers_quickly(self, seconds: float = 0.5) -> Page:
+        """Fail unless the page comes within half a second (the best of three: this machine is shared)."""
+        took = []
+        for _ in range(3):
+            began = time.monotonic()
+            page = self.daemon.page()
+            took.append(time.monotonic() - began)
+            if took[-1] < seconds:
+                return page
+        raise AssertionError(f"the page took {took}")
+
+    def series(self, page: Page, card: int) -> set[str]:
+        """Return the names of all series that carry this card's UUID and say something measured."""
+        uuid = self.nvml.uuid(card)
+        own = re.compile(r"gpuwatch_(gpu_(up|state|down_reason|info|last_seen_timestamp_seconds)|alert_.*)")
+        return {name for name in page.samples if not own.fullmatch(name) and page.all(name, uuid=uuid)}
+
+    def ready(self) -> tuple[int, list[str]]:
+        """Return the answer of /-/ready, line by line."""
+        status, body = self.daemon.get("/-/ready")
+        return status, body.splitlines()
+
+    def read_nvml(self) -> dict[str, dict[str, Any]]:
+        """Run `gpuwatch read nvml` and return the last reading of each target that it printed, by subject and key."""
+        command = [sys.executable, "-m", "gpuwatch", "read", "nvml", "--config", str(self.daemon.file), "--timeout", "10"]
+        done = subprocess.run(command, env=self.daemon.environ, capture_output=True, text=True, timeout=18, check=False)
+        assert done.returncode in (0, 1), done.stderr
+        found: dict[str, dict[str, Any]] = {}
+        for reading in json.loads(done.stdout):
+            name = f"{reading['subject']} {reading['key']}".strip()
+            before = found.get(name)
+            if before is None or before["fault"] is None:
+                found[name] = reading
+        return found
+
+    def said(self, words: str) -> int:
+        """Return how many lines of the log have these words (a regular expression)."""
+        return sum(bool(re.search(words, line)) for line in self.daemon.said().splitlines())
+
+    def messages(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """Return the messages that came, in order."""
+        assert self.receiver is not None
+        found = [got.json for got in self.receiver.requests]
+        return [message for message in found if kind in (None, message["kind"])]
+
+    def wait_message(self, is_it: Callable[[dict[str, Any]], object], seconds: float = 15.0) -> dict[str, Any]:
+        """Wait for a message that is as wanted."""
+        end = time.monotonic() + seconds
+        while True:
+            for message in self.messages():
+                if is_it(message):
+                    return message
+            assert time.monotonic() < end, f"no such message within {seconds} s: {self.messages()}\n{self.daemon.said()}"
+            time.sleep(0.05)
+
+    def __enter__(self) -> "GpuServer":
+        self.daemon.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.daemon.__exit__()
+
+
+def gone(pid: int) -> bool:
+    """Return whether a process has ended."""
+    return not os.path.exists(f"/proc/{pid}")
