@@ -184,6 +184,24 @@ class Config(Section, frozen=True):
     routes: list[Route] = []
 
 
+UNPLACED = "configuration"  # the place of a mistake in a part whose room does not know which file it came from
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration, and which file set which key."""
+
+    config: Config
+    main: str
+    origin: Mapping[str, Path]
+
+    def blamed(self, error: ConfigError) -> ConfigError:
+        """Return the mistake with the file that it is in, where its room could not know."""
+        if error.place != UNPLACED:
+            return error
+        return ConfigError(blame(error.key, self.origin, self.main), error.key, error.problem)
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
     """Where configuration, state and runtime files live by default."""
@@ -210,6 +228,11 @@ def places(environ: Mapping[str, str], *, root: bool) -> Places:
 
 
 def load(file: Path | None, where: Places) -> Config:
+    """Return the configuration of `open_all` alone."""
+    return open_all(file, where).config
+
+
+def open_all(file: Path | None, where: Places) -> Loaded:
     """Read `file` (default: gpuwatch.toml in the configuration folder, which may be missing) and the conf.d beside it.
 
     Raises ConfigError for a file that cannot be read or holds a mistake; a named file must exist.
@@ -223,8 +246,7 @@ def load(file: Path | None, where: Places) -> Config:
     origin: dict[str, Path] = {}
     for path, table in tables:
         merge(merged, table, origin, path, "")
-    config = convert(merged, Config, origin, str(main))
-    return settle(config, where)
+    return Loaded(settle(convert(merged, Config, origin, str(main)), where), str(main), origin)
 
 
 def is_there(path: Path) -> bool:

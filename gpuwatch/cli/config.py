@@ -7,8 +7,10 @@ example: gpuwatch config check --config /etc/gpuwatch/gpuwatch.toml
 """
 
 import argparse
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +34,37 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def chosen(args: argparse.Namespace) -> config.Config:
+def chosen(args: argparse.Namespace) -> config.Loaded:
     """Load what `--config` or the default names; raises ConfigError."""
-    return config.load(args.config, config.places(os.environ, root=os.geteuid() == 0))
+    return config.open_all(args.config, config.places(os.environ, root=os.geteuid() == 0))
+
+
+@contextlib.contextmanager
+def blaming(loaded: config.Loaded) -> Iterator[None]:
+    """Give every mistake that a room finds in its part the file that it is in."""
+    try:
+        yield
+    except config.ConfigError as error:
+        raise loaded.blamed(error) from None
 
 
 def run(args: argparse.Namespace) -> int:
     """Check it, and print it where asked."""
-    found = chosen(args)
-    rules.load(shipped.folder("alerts"), found.rules, "configuration")
-    notify.build(found)
-    webconfig.load(found.http.web_config)
+    loaded = chosen(args)
+    with blaming(loaded):
+        check(loaded.config)
     if args.what == "check":
         print("the configuration is right")
     else:
-        print(json.dumps(hidden(config.plain(found)), indent=2, ensure_ascii=False))
+        print(json.dumps(hidden(config.plain(loaded.config)), indent=2, ensure_ascii=False))
     return 0
+
+
+def check(found: config.Config) -> None:
+    """Convert what belongs to the rooms as the daemon does; raises ConfigError."""
+    rules.load(shipped.folder("alerts"), found.rules, config.UNPLACED)
+    notify.build(found, config.UNPLACED)
+    webconfig.load(found.http.web_config)
 
 
 def hidden(table: dict[str, Any]) -> dict[str, Any]:

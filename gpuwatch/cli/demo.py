@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from gpuwatch import config
+from gpuwatch.cli.config import blaming
 from gpuwatch.cli.run import serve
 from gpuwatch.sources.simulated.scenario import DEMO, read
 
@@ -30,7 +31,8 @@ def run(args: argparse.Namespace) -> int:
     read(args.scenario)  # a mistake in it is the caller's, and is said before anything starts
     with tempfile.TemporaryDirectory(prefix="gpuwatch-demo-") as folder:
         where = config.Places(Path(folder), Path(folder), Path(folder))
-        found = config.load(args.config, where)
+        loaded = config.open_all(args.config, where)
+        found = loaded.config
         http = config.Http(listen=args.listen, socket=str(where.runtime / "gpuwatch.sock"))
         simulated = config.Simulated(enabled=True, scenario=str(args.scenario.resolve()))
         demo = msgspec.structs.replace(
@@ -41,4 +43,5 @@ def run(args: argparse.Namespace) -> int:
             sources=config.Sources(simulated=simulated),
         )
         print(f"gpuwatch demo: http://{args.listen}/metrics, gpuwatch status --socket {http.socket}", file=sys.stderr)
-        return serve(demo, verbose=args.verbose)
+        with blaming(loaded):
+            return serve(demo, verbose=args.verbose)

@@ -27,7 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read and print it."""
-    found = once([args.source], configuration.chosen(args), args.timeout)
+    found = once([args.source], configuration.chosen(args).config, args.timeout)
     print(json.dumps([shown(reading) for reading in found.readings], indent=1, ensure_ascii=False))
     if found.problem:
         print(f"gpuwatch read {args.source}: {found.problem}", file=sys.stderr)

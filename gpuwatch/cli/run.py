@@ -22,7 +22,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run it."""
-    return serve(configuration.chosen(args), verbose=args.verbose)
+    loaded = configuration.chosen(args)
+    with configuration.blaming(loaded):
+        return serve(loaded.config, verbose=args.verbose)
 
 
 def serve(found: config.Config, *, verbose: bool) -> int:

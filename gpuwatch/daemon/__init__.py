@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpuwatch import __version__, detectors, notify, sd, shipped
-from gpuwatch.config import Config
+from gpuwatch.config import UNPLACED, Config
 from gpuwatch.daemon import answers, own
 from gpuwatch.daemon.beat import Beat
 from gpuwatch.daemon.building import NVML, Collector, cadences, collectors, machine
@@ -48,8 +48,8 @@ class Daemon:
         self.stopping = threading.Event()
         self.started = clock.wall()
         self.notes: list[str] = []
-        loaded = rules.load(shipped.folder("alerts"), config.rules, "configuration")
-        channels = notify.build(config)
+        loaded = rules.load(shipped.folder("alerts"), config.rules, UNPLACED)
+        channels = notify.build(config, UNPLACED)
         self.store = Store(config.store, machine(config), clock)
         self.board = Board(cadences(config))
         self.collectors = collectors(config, self.post, clock)

@@ -106,6 +106,23 @@ def test_a_bad_configuration_is_refused_with_exit_code_2(tmp_path: Path, config:
         assert "Traceback" not in done.stderr
 
 
+def test_a_mistake_in_a_rule_or_receiver_names_the_file_that_holds_it(tmp_path: Path) -> None:
+    daemon = Running(tmp_path, config='[[receivers]]\nname = "a"\nkind = "webhook"\nurl = "https://receiver.example/hook"')
+    (tmp_path / "conf.d").mkdir()
+    for name, text in (
+        ("10.toml", '[[receivers]]\nname = "b"\nkind = "webhok"'),
+        ("05.toml", "[rules.gpu_overheating]\nclear = 1"),
+    ):
+        extra = tmp_path / "conf.d" / name
+        extra.write_text(text)
+        command = [sys.executable, "-m", "gpuwatch", "config", "check", "--config", str(daemon.file)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
+        assert done.returncode == (2 if "webhok" in text else 0), done.stderr
+        assert ("did you mean webhook?" in done.stderr) == ("webhok" in text)
+        assert done.stderr.startswith(str(extra)) or not done.stderr
+        extra.unlink()
+
+
 def test_without_a_receiver_it_says_that_nobody_will_be_told(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         assert "nobody will be told" in daemon.said()
