@@ -2,7 +2,8 @@
 
     fake = FakeNvml(tmp_path, gpus=8, model="A40", driver="535.154.05")
     child = subprocess.Popen([...], env={**os.environ, **fake.environment})   # it finds our library
-    config paths: proc = fake.proc, sys = fake.sys, dev = fake.dev
+    config paths: proc = fake.proc, sys = fake.sys, dev = fake.dev, root = fake.root
+    model may be a list of models, one a card (nvml_models.py has them)
 
 Everything below takes effect at once, also in processes that already run:
 
@@ -117,8 +118,14 @@ class FakeNvml:
     """One host's NVML: its library, its state, and the /proc, /sys and /dev that go with it."""
 
     def __init__(
-        self, tmp_path: Path, gpus: int = 8, model: str = "A40", driver: str = "535.154.05", profile: str | None = None
+        self,
+        tmp_path: Path,
+        gpus: int = 8,
+        model: str | Sequence[str] = "A40",
+        driver: str = "535.154.05",
+        profile: str | None = None,
     ) -> None:
+        models = [model] if isinstance(model, str) else list(model)
         self.path = tmp_path / "nvml"
         self.path.mkdir()
         self.proc, self.sys, self.dev, self.root = (str(self.path / name) for name in ("proc", "sys", "dev", "root"))
@@ -137,7 +144,7 @@ class FakeNvml:
             for rule in rules:
                 rule.delay_ns = -1
         for card in range(CARDS):
-            self._fill(card, model)
+            self._fill(card, models[card % len(models)])
         self.show(range(gpus))
         self.load(driver)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.catalogue.gpu import DRIVER_MISMATCH
+from gpuwatch.catalogue.gpu import DRIVER_MISMATCH, GPU
 from gpuwatch.model.reading import Absence, Tier
 from tests.fakes.nvml import SYSTEM, FakeNvml
 from tests.fakes.nvml_worker import NvmlWorker, fault_of
@@ -104,7 +104,8 @@ def test_nvml_that_loses_its_initialisation_is_initialised_again(fake: FakeNvml)
         assert [lost.gpu(fake.uuid(gpu)).values for gpu in (0, 1)] == [{}, {}]
         assert lost.state == "failed"  # the driver is blamed in the same round, so that no GPU is
         fake.init(0)
-        again = worker.until(Tier.FAST, lambda round_: bool(round_.readings) and all(one.values for one in round_.readings))
+        worker.until(Tier.NORMAL, lambda round_: round_.state == "ok" and all(one.values for one in round_.of(GPU).values()))
+        again = worker.ask()
         assert set(whole.gpu(fake.uuid(1)).values) == set(again.gpu(fake.uuid(1)).values)
         assert worker.ask(Tier.NORMAL).state == "ok"
         assert worker.restarts == []

@@ -105,20 +105,19 @@ def test_a_lone_999_on_other_cards_while_one_falls_off_the_bus_blames_none_of_th
     assert fine(fake, worker.ask(), 1)
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"), [(15, "lost"), (16, "reset_required"), (4, "no_permission"), (999, "unknown_error"), (8, "unknown_error")]
-)
-def test_a_gpu_that_cannot_be_opened_at_start_has_its_name_from_the_drivers_list(fake: FakeNvml, code: int, kind: str) -> None:
-    fake.lose(2, code)
+def test_gpus_that_cannot_be_opened_at_start_have_their_names_from_the_drivers_list(fake: FakeNvml) -> None:
+    faults = {1: ("lost", 15), 2: ("no_permission", 4), 3: ("unknown_error", 8)}
+    for card, (_, code) in faults.items():
+        fake.lose(card, code)
     with closing(NvmlWorker(fake, labels={"0000:33:00.0": "slot 3"})) as worker:
         found = worker.ask()
-        assert fine(fake, found, 2)
-        dead = found.gpu(fake.uuid(2))
-        assert (kind, code) == fault_of(dead)
-        assert {"gpu": "2", "uuid": fake.uuid(2)} == dead.target.labels
-        assert dead.target.info == {"pci_bus_id": "0000:33:00.0", "label": "slot 3"}
+        assert fine(fake, found, 1, 2, 3)
+        assert faults == {card: fault_of(found.gpu(fake.uuid(card))) for card in faults}
+        assert {"gpu": "2", "uuid": fake.uuid(2)} == found.gpu(fake.uuid(2)).target.labels
+        assert found.gpu(fake.uuid(2)).target.info == {"pci_bus_id": "0000:33:00.0", "label": "slot 3"}
         assert worker.ask(Tier.NORMAL).visible == CARDS
-        fake.find(2)
+        for card in faults:
+            fake.find(card)
         worker.until(Tier.NORMAL, lambda found: fine(fake, found))
         assert worker.ask().gpu(fake.uuid(2)).target.info["name"] == "NVIDIA A40"
 
@@ -214,17 +213,19 @@ def test_a_hung_gpu_costs_nobody_else_a_beat_and_is_said_to_hang_after_the_deadl
         assert (worker.log().count("has not returned"), worker.log().count("comes back")) == (1, 1), worker.log()
 
 
-@pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetFieldValues"])
-def test_a_gpu_that_hangs_while_it_is_opened_holds_no_other_up(fake: FakeNvml, function: str) -> None:
-    fake.hang(2, function)
+def test_gpus_that_hang_while_they_are_opened_hold_no_other_up(fake: FakeNvml) -> None:
+    hangs = {1: "nvmlDeviceGetHandleByIndex", 2: "nvmlDeviceGetUUID", 3: "nvmlDeviceGetFieldValues"}
+    for card, function in hangs.items():
+        fake.hang(card, function)
     with closing(NvmlWorker(fake, every=0.2, deadline=0.8)) as worker:
         first = worker.ask()
-        assert {fake.uuid(card) for card in (0, 1, 3)} <= {key for key, one in first.of(gpu.GPU).items() if one.values}
+        assert first.gpu(fake.uuid(0)).values
         assert first.took < 1.5
-        found = worker.until(Tier.FAST, lambda found: fake.uuid(2) in found.of(gpu.GPU))
-        assert fault_of(found.gpu(fake.uuid(2)))[0] == "hung"
+        found = worker.until(Tier.FAST, lambda found: len(found.of(gpu.GPU)) == CARDS)
+        assert dict.fromkeys(hangs, "hung") == {card: fault_of(found.gpu(fake.uuid(card)))[0] for card in hangs}
         assert worker.ask().took < 0.5
-        fake.release(2, function)
+        for card, function in hangs.items():
+            fake.release(card, function)
         worker.until(Tier.NORMAL, lambda found: fine(fake, found))
 
 

@@ -206,32 +206,36 @@ def test_who_a_gpu_is_stands_beside_its_values(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("model", ["RTX 3090", "RTX 4090", "A100", "H100", "L4"])
-def test_cards_with_few_fields_give_what_they_have_and_no_fault(tmp_path: Path, model: str) -> None:
-    fake = FakeNvml(tmp_path, gpus=1, model=model, driver="595.71.05")
-    found, _ = readings(fake)
-    values = {metric: value for reading in found.values() for metric, value in reading.values.items()}
-    assert [reading.fault for reading in found.values()] == [None, None, None]
-    assert set() == set().union(*(missing(reading, Absence.FAILED) for reading in found.values()))
-    assert fake.get(0, "memory_total") == values[gpu.MEMORY_SIZE]
-    assert ("RTX" in model) == (gpu.ECC_ERRORS["corrected_aggregate"] not in values)
-    assert (model in ("A100", "H100")) == (gpu.TEMPERATURE["memory"] in values)
-    assert (model in ("RTX 4090", "H100", "L4")) == (gpu.TEMPERATURE_TLIMIT_OFFSET["slowdown"] in values)
-    assert (model in ("RTX 3090", "A100")) == (gpu.TEMPERATURE_LIMIT["slowdown"] in values)
-
-
-@pytest.mark.parametrize(("model", "total"), [("GB10", None), ("GB10", 0), ("Orin", None)])
-def test_a_part_without_memory_of_its_own_says_so_and_divides_by_nothing(tmp_path: Path, model: str, total: int | None) -> None:
-    """XuehaiPan/nvitop#168: NVML starts, all telemetry is NOT_SUPPORTED, and complete coverage is reported."""
-    fake = FakeNvml(tmp_path, gpus=1, model=model, driver="595.71.05")
-    fake.set(0, memory_total=total)
+def test_cards_with_few_fields_give_what_they_have_and_no_fault(tmp_path: Path) -> None:
+    models = ["RTX 3090", "RTX 4090", "A100", "H100", "L4"]
+    fake = FakeNvml(tmp_path, gpus=len(models), model=models, driver="595.71.05")
     with closing(NvmlWorker(fake)) as worker:
-        (fast,), (slow,) = (worker.ask(tier).of(gpu.GPU).values() for tier in (Tier.FAST, Tier.SLOW))
-    assert {gpu.MEMORY_USED, gpu.MEMORY_FREE, gpu.MEMORY_RESERVED} <= missing(fast, Absence.UNSUPPORTED)
-    assert gpu.MEMORY_SIZE in missing(slow, Absence.UNSUPPORTED)
-    assert slow.values[gpu.MEMORY_UNIFIED] == 1.0
-    assert (fast.fault, slow.fault) == (None, None)
-    assert (fast.values == {}) == (model == "Orin")
+        rounds = [worker.ask(tier) for tier in Tier]
+    for card, model in enumerate(models):
+        found = [round_.gpu(fake.uuid(card)) for round_ in rounds]
+        values = {metric: value for reading in found for metric, value in reading.values.items()}
+        assert [reading.fault for reading in found] == [None, None, None]
+        assert set() == set().union(*(missing(reading, Absence.FAILED) for reading in found))
+        assert fake.get(card, "memory_total") == values[gpu.MEMORY_SIZE]
+        assert ("RTX" in model) == (gpu.ECC_ERRORS["corrected_aggregate"] not in values)
+        assert (model in {"A100", "H100"}) == (gpu.TEMPERATURE["memory"] in values)
+        assert (model in {"RTX 4090", "H100", "L4"}) == (gpu.TEMPERATURE_TLIMIT_OFFSET["slowdown"] in values)
+        assert (model in {"RTX 3090", "A100"}) == (gpu.TEMPERATURE_LIMIT["slowdown"] in values)
+
+
+def test_parts_without_memory_of_their_own_say_so_and_disturb_nobody(tmp_path: Path) -> None:
+    """XuehaiPan/nvitop#168: NVML starts, all telemetry is NOT_SUPPORTED, and complete coverage is reported."""
+    fake = FakeNvml(tmp_path, gpus=4, model=["GB10", "GB10", "Orin", "A40"], driver="595.71.05")
+    fake.set(1, memory_total=0)
+    with closing(NvmlWorker(fake)) as worker:
+        fast, slow = worker.ask(), worker.ask(Tier.SLOW)
+    for key in (fake.uuid(0), fake.uuid(1), "index-2"):
+        assert {gpu.MEMORY_USED, gpu.MEMORY_FREE, gpu.MEMORY_RESERVED} <= missing(fast.gpu(key), Absence.UNSUPPORTED)
+        assert gpu.MEMORY_SIZE in missing(slow.gpu(key), Absence.UNSUPPORTED)
+        assert slow.gpu(key).values[gpu.MEMORY_UNIFIED] == 1.0
+        assert (fast.gpu(key).fault, slow.gpu(key).fault) == (None, None)
+        assert (fast.gpu(key).values == {}) == (key == "index-2")
+    assert slow.gpu(fake.uuid(3)).values[gpu.MEMORY_UNIFIED] == 0.0
 
 
 def test_a_card_of_its_own_memory_that_does_not_tell_it_is_not_called_unified(tmp_path: Path) -> None:

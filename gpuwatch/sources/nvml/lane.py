@@ -11,12 +11,13 @@ log = logging.getLogger(__name__)
 
 
 class Lane:
-    """A daemon thread that runs jobs one after another; `since` says for how long the present one has been running."""
+    """A daemon thread that runs jobs one after another; `running` says for how long the present one has been at it."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._clock = clock
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._since: float | None = None
+        self.job = 0  # number of the present job, or of the last one
         self._bugs: set[str] = set()
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
@@ -35,6 +36,7 @@ class Lane:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:  # idle until there is work; a daemon thread ends with the process
+            self.job += 1
             self._since = self._clock.mono()
             try:
                 job()

@@ -15,6 +15,7 @@ from gpuwatch.model.reading import Absence, Fault, Tier
 from gpuwatch.sources.nvml import verdicts
 from gpuwatch.sources.nvml.fleet import Opening
 from gpuwatch.sources.nvml.gpu import PATIENCE, Gpu
+from gpuwatch.sources.nvml.lane import Lane
 from gpuwatch.sources.nvml.library import DriverGoneError
 from gpuwatch.sources.nvml.pcie import Throughput
 from gpuwatch.sources.nvml.session import Session
@@ -75,7 +76,7 @@ class Nvml:
         self._clock = clock
         self._deadline = float(options.deadline)
         self._periods = {Tier.FAST: options.every, Tier.NORMAL: options.every_normal, Tier.SLOW: options.every_slow}
-        self._hung: dict[str, float] = {}
+        self._hung: dict[str, tuple[Lane, int]] = {}  # by key: the job that was said to hang
         self._told = ""
         self._started = clock.mono()
         self._session = Session(config, clock)
@@ -180,7 +181,7 @@ class Nvml:
         stuck = gpu.stuck()
         if stuck >= PATIENCE:
             if stuck >= self._deadline:
-                self._note_hung(gpu, stuck)
+                self._note_hung(gpu, lane, stuck)
                 answer.reading(gpu.silent(tier, Absence.LATE, verdicts.hung(stuck)))
             return [key]
         round_.add(key)
@@ -208,17 +209,17 @@ class Nvml:
                 readings = [*self._session.news(), *readings]
             if gpu.fault is verdicts.STALE_HANDLE:
                 self._session.recount()
-        since = self._hung.pop(gpu.identity.key, None)
-        if since is not None:
-            log.info("%s comes back after %.0f s", gpu, self._clock.mono() - since)
-        if self._clock.mono() - started > self._deadline and gpu.handle is not None:
+        took = self._clock.mono() - started
+        if gpu.lane is not None and self._hung.get(gpu.identity.key) == (gpu.lane, gpu.lane.job):
+            log.info("%s comes back after %.0f s", gpu, took)
+        if took > self._deadline and gpu.handle is not None:
             return  # it was reported as hung, and these values are old by now: the next round is whole
         for reading in readings:
             answer.reading(reading)
 
-    def _note_hung(self, gpu: Gpu, stuck: float) -> None:
-        """Log once that a GPU hangs."""
-        key = gpu.identity.key
-        if key not in self._hung:
-            self._hung[key] = self._clock.mono() - stuck
+    def _note_hung(self, gpu: Gpu, lane: Lane, stuck: float) -> None:
+        """Log once for each call that hangs."""
+        job = (lane, lane.job)
+        if self._hung.get(gpu.identity.key) != job:
+            self._hung[gpu.identity.key] = job
             log.warning("%s: %s", gpu, verdicts.hung(stuck).words)

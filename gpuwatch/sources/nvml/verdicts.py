@@ -146,6 +146,8 @@ def not_started(code: int, name: str, traces: Traces) -> Fault:
         return Fault("no_permission", "no permission to open /dev/nvidiactl: check the mode of the /dev/nvidia* nodes", code)
     if code in SUSPECT:
         return lost_access(code)
+    if code == UNINITIALIZED:
+        return Fault("failed", "NVML is no longer initialised; it is being initialised again", code)
     return Fault("failed", f"nvmlInit answers {name} ({code})", code)
 
 
