@@ -12,7 +12,7 @@ from gpuwatch.model.view import Entry, View
 
 S = TypeVar("S", bound=msgspec.Struct)
 SOURCE = "derived"
-LEAP = 30.0  # seconds that one beat may take at most, whatever the wall clock says
+LEAP = 5.0  # seconds that one beat may take, whatever the wall clock says; more only where the beats before were long too
 
 
 class Detector(Protocol[S]):
@@ -31,17 +31,16 @@ class Detector(Protocol[S]):
 
 
 class Clockwork(msgspec.Struct):
-    """A clock for durations, made of beats: a wall clock that steps moves it by one beat's worth at most."""
+    """A clock for durations, made of beats: a wall clock that steps, or a restart, moves it by a few beats at most."""
 
     now: float = 0.0
     wall: float | None = None
+    usual: float = 0.0  # how long the last beat took
 
-    def tick(self, wall: float) -> float:
-        """Take the time of a beat; returns how long it took."""
-        passed = 0.0 if self.wall is None else min(max(wall - self.wall, 0.0), LEAP)
-        self.wall = wall
-        self.now += passed
-        return passed
+    def tick(self, wall: float) -> None:
+        """Take the time of a beat."""
+        passed = 0.0 if self.wall is None else min(max(wall - self.wall, 0.0), max(LEAP, 3 * self.usual))
+        self.now, self.wall, self.usual = self.now + passed, wall, passed
 
 
 def measured(entry: Entry) -> tuple[Reading, ...]:

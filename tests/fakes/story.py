@@ -46,6 +46,7 @@ class Card:
     temperature: float | None = 40.0
     slowdown: float | None = None
     fault: Fault | None = None
+    partly: bool = False  # beside the fault, other calls still answer
     silent: bool = False
     on_bus: bool = True
     all_ones: bool = False
@@ -196,7 +197,7 @@ class Story:
         absent = {metric: Absence.UNSUPPORTED for metric, value in known.items() if value is None}
         if each.slowdown is None:
             absent |= dict.fromkeys((gpu.TEMPERATURE_MARGIN, gpu.TEMPERATURE_TLIMIT_OFFSET["slowdown"]), Absence.UNSUPPORTED)
-        if each.fault is not None:
+        if each.fault is not None and not each.partly:
             values, absent = {}, dict.fromkeys(known, Absence.LOST)
         return self.reading("nvml", target, {**values, **(each.more if each.fault is None else {})}, absent, each.fault)
 

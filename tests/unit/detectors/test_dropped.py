@@ -6,6 +6,7 @@ import pytest
 
 from gpuwatch.catalogue.derived import DOWN_REASON, LAST_SEEN, STATE, UP
 from gpuwatch.catalogue.gpu import TEMPERATURE
+from gpuwatch.detectors.presence import Known, Scene, judge
 from gpuwatch.model.reading import Fault
 from tests.fakes.story import HUNG, LOST, RESET, START, UNKNOWN, UNLISTED, Story, card
 
@@ -56,16 +57,7 @@ def test_one_odd_answer_is_nothing(tell: Tell) -> None:  # S1: 999 on others for
 
 def test_one_call_that_fails_for_good_does_not_make_a_gpu_lost(story: Story) -> None:  # cases.md 43
     story.at(30)
-    for second in range(30, 300):
-        story.at(second)
-        reading = story.of_card(story.cards[0])
-        story.board.post(reading, story.mono)
-    partial = Fault("unknown_error", "power failed 3 times in a row; other calls still answer", 999)
-    story.at(300)
-    story.of_card = lambda each: story.reading(  # type: ignore[method-assign] # the driver of this story answers so
-        "nvml", Story.of_card(story, each).target, {TEMPERATURE["core"]: 40.0}, {}, partial
-    )
-    story.expects_nothing_until(600)
+    story.gpu(0, fault=UNKNOWN, partly=True).expects_nothing_until(300)
     assert (story.value(0, UP), story.value(0, STATE["degraded"])) == (1, 1)
 
 
@@ -81,6 +73,29 @@ def test_an_empty_list_every_third_time_is_nothing(tell: Tell) -> None:  # cases
         story.listed = None
         story.at(second + 3)
     assert story.heard() == []
+
+
+def test_two_empty_lists_in_a_row_are_nothing(tell: Tell) -> None:
+    story = tell(gpus=4).at(60)
+    for fault in (UNLISTED, None):
+        for each in story.cards:
+            each.fault, each.silent = fault, fault is None
+        story.at(story.now + 2)
+        for each in story.cards:
+            each.fault, each.silent = None, False
+        story.at(story.now + 60)
+    assert story.heard() == []
+
+
+def test_one_list_is_one_answer_however_long_it_stands() -> None:
+    known = Known(key="GPU-1", labels={"gpu": "1", "uuid": "GPU-1"}, last_seen=50.0)
+
+    def after(clock: float, listed_at: float) -> str:
+        scene = Scene(driver="ok", settled=True, listed=3.0, listed_at=listed_at, answering=3, bus={}, clock=clock)
+        return judge(known, None, scene).state
+
+    assert [after(60, 60), after(64, 60), after(69, 60)] == ["", "", ""]
+    assert after(69.5, 69.5) == "missing"
 
 
 def test_a_gpu_that_is_not_listed_any_more_is_missing(tell: Tell) -> None:
@@ -281,6 +296,14 @@ def test_the_clock_may_step_while_a_gpu_is_away_for_a_moment(tell: Tell) -> None
     story.step_wall(3600).at(62)
     story.gpu(1, silent=False).at(70)
     story.step_wall(-3600).expects_nothing_until(200)
+
+
+@pytest.mark.parametrize("leap", [3600.0, -3600.0])
+def test_a_clock_that_steps_does_not_make_odd_answers_last(tell: Tell, leap: float) -> None:  # EN-05
+    story = tell(gpus=2).at(60)
+    story.gpu(1, fault=UNKNOWN).at(61)
+    story.step_wall(leap).at(62)
+    story.gpu(1, fault=None).expects_nothing_until(200)
 
 
 def test_the_warnings_of_a_dropped_gpu_are_muted(tell: Tell) -> None:  # EN-10

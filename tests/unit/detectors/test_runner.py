@@ -77,8 +77,10 @@ def test_states_come_back_and_those_of_another_version_begin_afresh(caplog: pyte
     same, other, broken, empty = (detectors.Runner([Moody()]) for _ in range(4))
     same.restore(kept.get)
     other.restore(lambda name: (1, kept[name][1]))
-    broken.restore({"moody": (2, b"\xff")}.get)
-    empty.restore({}.get)
+    damaged: dict[str, tuple[int, bytes]] = {"moody": (2, b"\xff")}
+    nothing: dict[str, tuple[int, bytes]] = {}
+    broken.restore(damaged.get)
+    empty.restore(nothing.get)
     assert [runner.states["moody"].beats for runner in (same, other, broken, empty)] == [3, 0, 0, 0]
     assert [record.getMessage().split(": ")[1] for record in caplog.records] == [
         "its state is of version 1, not 2",

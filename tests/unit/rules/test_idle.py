@@ -43,6 +43,8 @@ def phases(dice: random.Random, folder: Path) -> tuple[list[AlertState], list[Al
         state, _ = step(rule.steps[0].timing, state, None if temperature is None else temperature > 85, now)
         from_engine.append(alert.phase)
         from_step.append(state.phase)
+        if alert.idle is None:
+            assert alert.states == [state]
     return from_engine, from_step, dozed
 
 

@@ -83,6 +83,17 @@ def test_an_alert_newer_than_the_dump_is_taken_from_its_incident(story: Story) -
     assert story.incidents.open() == []
 
 
+def test_an_alert_taken_from_its_incident_waits_for_the_first_answer(story: Story) -> None:
+    story.save()
+    story.gpu(0, temperature=88.0).at(200)
+    story.nvml = False
+    begun = story.restart(away=5, crashed=True).now
+    story.at(begun + 30)
+    story.nvml = True
+    story.at(begun + 60)
+    assert [one.after for one in story.heard()] == ["firing"]
+
+
 def test_an_alert_that_ended_after_the_dump_can_fire_again(story: Story) -> None:
     story.gpu(0, temperature=88.0).at(200)
     story.save()
