@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-
 from gpuwatch import shipped
 from gpuwatch.catalogue import METRICS, derived
 from gpuwatch.config import read
