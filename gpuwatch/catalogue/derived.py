@@ -38,6 +38,13 @@ UNEXPECTED_REBOOT = gauge(
     keep=Keep.LAST,
     help="When this host last came back from a reboot that nobody asked for.",
 )
+PREVIOUS_REBOOT = gauge(
+    HOST,
+    "previous_unexpected_reboot_timestamp",
+    "seconds",
+    keep=Keep.LAST,
+    help="When this host came back from the unexpected reboot before that one.",
+)
 
 # The words of `Evidence` that detectors give beside a metric: the texts of rules that look at it may use them.
 WORDS: Mapping[Metric, tuple[str, ...]] = MappingProxyType(

@@ -150,6 +150,7 @@ class Beat:
         if changed:
             self._store.commit(incidents=changed)
             self._notifier.changed(changed)
+            self._saved = float("-inf")  # what led to them must not be older than they are, should we be killed
         self._show_alerts(wall, mono)
         self._store.observe(view)
         self._page.turn()

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from gpuwatch.catalogue.derived import UNEXPECTED_REBOOT
+from gpuwatch.catalogue.derived import PREVIOUS_REBOOT, UNEXPECTED_REBOOT
 from gpuwatch.catalogue.host import BOOT_TIME, HOST
 from gpuwatch.detectors.detector import derived
 from gpuwatch.model.finding import Evidence, Findings
@@ -32,6 +32,7 @@ class State(msgspec.Struct):
 
     boot_id: str = ""
     at: float | None = None
+    previous: float | None = None  # the one before it
     numbers: dict[str, float] = {}
     words: dict[str, str] = {}
 
@@ -59,13 +60,16 @@ class Reboot:
             before = self.before
             if before is not None and before.boot_id and before.boot_id != boot_id and not before.clean:
                 up = host.values.get(BOOT_TIME, wall)
-                state.at = up
+                state.previous, state.at = state.at, up
                 state.numbers, state.words = last_sample(before), {"down": down(before.at, up), "last_sample": sample(before)}
             state.boot_id = boot_id
         if state.at is None:
             return state, Findings()
         evidence = Evidence(numbers=state.numbers, words=state.words)
-        reading = derived(host.target, {UNEXPECTED_REBOOT: state.at}, {}, wall)
+        values = {UNEXPECTED_REBOOT: state.at}
+        if state.previous is not None:
+            values[PREVIOUS_REBOOT] = state.previous
+        reading = derived(host.target, values, {}, wall)
         return state, Findings((reading,), {(host.target, UNEXPECTED_REBOOT): evidence})
 
 

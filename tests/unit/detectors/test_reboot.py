@@ -56,6 +56,14 @@ def test_a_restart_of_gpuwatch_tells_it_no_second_time(tell: Tell) -> None:
     assert story.engine.alerts[RULE] != {}
 
 
+def test_the_second_one_within_a_week_is_critical_and_after_a_week_it_is_not(tell: Tell) -> None:  # S10
+    for away, severity in ((3 * 86400.0, "critical"), (8 * 86400.0, "warning")):
+        story = tell(before=Before(boot_id="boot-0", clean=False, at=START - 142)).at(60)
+        story.boot_id, story.before = "boot-2", Before(boot_id="boot-1", clean=False, at=START + 60)
+        story.restart(away=away).at(away + 300)
+        assert story.heard(RULE)[-1].severity == severity, away
+
+
 def test_it_is_over_after_a_day_even_with_a_clean_reboot_between(tell: Tell) -> None:
     story = tell(before=Before(boot_id="boot-0", clean=False, at=START - 142)).at(60)
     story.boot_id, story.before = "boot-2", Before(boot_id="boot-1", clean=True, at=START + 60)
