@@ -46,7 +46,7 @@ def test_the_defaults_are_those_of_the_operators_table() -> None:
     assert table == {
         "gpu_overheating": ["warning", "critical"],
         "gpu_dropped": ["critical"],
-        "host_rebooted_unexpectedly": ["warning"],
+        "host_rebooted_unexpectedly": ["warning", "critical"],
     }
     warning, critical = BY_NAME["gpu_overheating"].steps
     assert (warning.parameters, warning.timing.share, warning.timing.window, warning.timing.clear_for) == (
@@ -75,4 +75,4 @@ def test_prometheus_takes_the_generated_rules(tmp_path: Path) -> None:
     (tmp_path / "rules.yml").write_text(promql.rule_file(RULES, 15))
     command = ["promtool", "check", "rules", "--lint-fatal", str(tmp_path / "rules.yml")]
     result = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    assert (result.returncode, result.stderr, "4 rules found" in result.stdout) == (0, "", True)
+    assert (result.returncode, result.stderr, "5 rules found" in result.stdout) == (0, "", True)
