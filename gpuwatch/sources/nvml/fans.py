@@ -31,6 +31,15 @@ class Fans:
             self._targets = [self._target(fan) for fan in range(self._count(handle))]
         return [self._look(handle, fan, target) for fan, target in enumerate(self._targets)]
 
+    def silent(self, why: Absence) -> list[Reading]:
+        """Return one Reading a fan without values; made without a call."""
+        absent = {FAN_SPEED: why, FAN_RPM: why}
+        at = self._clock.wall()
+        return [
+            Reading(source="nvml", tier=Tier.NORMAL, target=target, at=at, took=0.0, values={}, absent=absent)
+            for target in self._targets or ()
+        ]
+
     def _target(self, fan: int) -> Target:
         return Target(subject=FAN, key=f"{self._card.key}/{fan}", labels={**self._card.labels, "fan": str(fan)})
 

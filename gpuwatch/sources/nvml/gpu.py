@@ -36,6 +36,7 @@ class Gpu:
         self._learned = Learned(gap)
         self._fans: Fans | None = None
         self._odd_reasons = 0  # bits that are newer than we are, each logged once
+        self._mute = False  # it was logged that NVML tells nothing of this part
         self._since = 0.0  # when it was given up
         self._barren_fault: Fault | None = None
         self.identity = identity
@@ -100,7 +101,7 @@ class Gpu:
         """Read everything of one tier; raises DriverGoneError. A GPU that is lost meanwhile gives Readings without values."""
         learned, handle = self._learned, self.handle
         if handle is None:
-            return [self.silent(tier)]
+            return self.silent(tier)
         at, started = self._clock.wall(), self._clock.mono()
         learned.ways.refresh(started)
         look = Look(self._library, handle, learned.ways, learned.gives, started)
@@ -113,7 +114,10 @@ class Gpu:
                 fans = self._fans.look(handle)
         except GpuGoneError as error:
             self.lose(verdicts.gone(error.code))
-            return [self.silent(each) for each in Tier]  # every tier at once: no old value outlives the GPU
+            return [reading for each in Tier for reading in self.silent(each)]  # at once: no old value outlives the GPU
+        if tier is Tier.FAST and not look.values and verdicts.PERMANENT.issuperset(look.codes) and not self._mute:
+            self._mute = True  # Tegra and Jetson (XuehaiPan/nvitop#168)
+            log.info("%s, %s: NVML offers no telemetry of this part", self, self.identity.info.get("name", "without a name"))
         learned.complete(tier, look, self._clock.mono(), integrated=self.identity.integrated)
         mine = Reading(
             source=SOURCE,
@@ -127,20 +131,22 @@ class Gpu:
         )
         return [mine, *fans]
 
-    def silent(self, tier: Tier, reason: Absence | None = None, fault: Fault | None = None) -> Reading:
-        """Return a Reading in which all that this GPU would give is absent; made by any thread, without a call."""
-        fault = fault or self.fault or verdicts.DRIVER_DOWN
+    def silent(self, tier: Tier, reason: Absence | None = None, fault: Fault | None = None) -> list[Reading]:
+        """Return Readings in which all that this GPU and its fans would give is absent; made by any thread, without a call."""
+        fault, fans = fault or self.fault or verdicts.DRIVER_DOWN, self._fans
+        reason = reason or verdicts.reason(fault)
         expected = self._learned.expected.get(tier) or tuple(metric for chain in CHAINS[tier] for metric in chain.metrics)
-        return Reading(
+        mine = Reading(
             source=SOURCE,
             tier=tier,
             target=self.target,
             at=self._clock.wall(),
             took=0.0,
             values={},
-            absent=dict.fromkeys(expected, reason or verdicts.reason(fault)),
+            absent=dict.fromkeys(expected, reason),
             fault=fault,
         )
+        return [mine, *(fans.silent(reason) if fans is not None and tier is Tier.NORMAL else ())]
 
     def _judge(self, learned: Learned, plan: Plan, look: Look) -> Fault | None:
         """Return what the errors of this look say about the GPU as a whole."""

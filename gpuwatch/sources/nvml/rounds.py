@@ -7,11 +7,12 @@ the round, at the latest when patience runs out. No thread that may be stuck is 
 import logging
 import queue
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.reading import Absence, Fault, Tier
+from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.sources.nvml import verdicts
 from gpuwatch.sources.nvml.fleet import Opening
 from gpuwatch.sources.nvml.gpu import PATIENCE, Gpu
@@ -129,7 +130,7 @@ class Nvml:
             fleet.look_for_overdue(self._deadline)
             for gpu in fleet.gpus():  # those that turned out meanwhile to be there, but cannot be opened
                 if gpu.handle is None and gpu.identity.key not in asked | skip:
-                    answer.reading(gpu.silent(tier))
+                    give(gpu.silent(tier), answer)
         if tier is Tier.NORMAL:
             self._throughput.asked()
         if self._session.restart and not self._told:
@@ -176,13 +177,13 @@ class Nvml:
         """Hand a GPU's lane its job, or answer in its place; return its key if its last call has not come back."""
         key, lane = gpu.identity.key, gpu.lane
         if gpu.handle is None or lane is None:
-            answer.reading(gpu.silent(tier))
+            give(gpu.silent(tier), answer)
             return []
         stuck = gpu.stuck()
         if stuck >= PATIENCE:
             if stuck >= self._deadline:
                 self._note_hung(gpu, lane, stuck)
-                answer.reading(gpu.silent(tier, Absence.LATE, verdicts.hung(stuck)))
+                give(gpu.silent(tier, Absence.LATE, verdicts.hung(stuck)), answer)
             return [key]
         round_.add(key)
 
@@ -203,7 +204,7 @@ class Nvml:
             readings = gpu.look(tier)
         except DriverGoneError as error:
             self._session.driver_gone(error.code)
-            readings = [*self._session.news(), gpu.silent(tier)]
+            readings = [*self._session.news(), *gpu.silent(tier)]
         else:
             if gpu.unreachable is not None:
                 readings = [*self._session.news(), *readings]
@@ -214,8 +215,7 @@ class Nvml:
             log.info("%s comes back after %.0f s", gpu, took)
         if took > self._deadline and gpu.handle is not None:
             return  # it was reported as hung, and these values are old by now: the next round is whole
-        for reading in readings:
-            answer.reading(reading)
+        give(readings, answer)
 
     def _note_hung(self, gpu: Gpu, lane: Lane, stuck: float) -> None:
         """Log once for each call that hangs."""
@@ -223,3 +223,9 @@ class Nvml:
         if self._hung.get(gpu.identity.key) != job:
             self._hung[gpu.identity.key] = job
             log.warning("%s: %s", gpu, verdicts.hung(stuck).words)
+
+
+def give(readings: Iterable[Reading], answer: Answer) -> None:
+    """Answer with these readings."""
+    for reading in readings:
+        answer.reading(reading)

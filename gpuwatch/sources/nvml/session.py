@@ -46,6 +46,7 @@ class Session:
         self.library: Library | None = None
         self.fleet: Fleet | None = None
         self._told = ""  # the state that was said last
+        self._beside: tuple[Fault, float] | None = None  # what is wrong, and since when, although NVML is initialised
         self.restart = ""  # why a new process is wanted
         self.begun = threading.Event()  # the first attempt is over
         self.lane = Lane("nvml-session", clock)
@@ -67,6 +68,7 @@ class Session:
     def readings(self, fault: Fault | None = None) -> list[Reading]:
         """Return how the driver is, how many GPUs it shows, and our errors; `fault` overrides what is known."""
         fault = fault or self._verdict()
+        self._note(fault if fault is not self.fault else None)
         state = self._told = fault.kind if fault else "ok"
         mismatch = state == "version_mismatch" or (self._up and traces.replaced())
         visible = VISIBLE["nvml"]
@@ -104,7 +106,11 @@ class Session:
         self._retry_at, self._wait = 0.0, 0.0
         if code == verdicts.LIB_RM_VERSION_MISMATCH:
             self._want_restart("the kernel module was replaced")
-        self._set(verdicts.not_started(code, library.describe(code), self._traces()))
+        fault = verdicts.not_started(code, library.describe(code), self._traces())
+        if code == verdicts.UNINITIALIZED:
+            self.fault, self._since = fault, self._clock.mono()  # what nvmlInit says next, at once, is what is logged
+        else:
+            self._set(fault)
         self.lane.submit(self._begin)
 
     def close(self) -> None:
@@ -157,14 +163,13 @@ class Session:
             return
         try:
             count = int(library.named("nvmlDeviceGetCount"))
-            if 0 <= count < fleet.count:  # asked again: an empty answer for once is no loss (netdata/netdata#23207)
-                count = int(library.named("nvmlDeviceGetCount"))
         except DriverGoneError as error:
             self.driver_gone(error.code)
             return
         except CallError as error:
             self._visible = verdicts.absence(error.code)
             return
+        # an empty answer for once is no loss (netdata/netdata#23207)
         if count == 0 and not self._empty and any(gpu.handle is not None for gpu in fleet.gpus()):
             self._empty, self._visible = True, Absence.EMPTY
             return
@@ -221,7 +226,18 @@ class Session:
             log.warning("driver: %s", fault.words)
             self._since = now if before is None else self._since
         elif fault is None and before is not None:
+            self._beside = None
             log.info("NVML is initialised after %.1f s, driver %s", now - self._since, self._versions.get("driver_version", "?"))
+
+    def _note(self, fault: Fault | None) -> None:
+        """Log what is in the way although NVML is initialised: once when it comes, once when it is over."""
+        with self._lock:
+            before = self._beside
+            self._beside = None if fault is None else before or (fault, self._clock.mono())
+        if fault is not None and before is None:
+            log.warning("driver: %s", fault.words)
+        elif fault is None and before is not None and self.fault is None:
+            log.info("the driver answers again after %.0f s", self._clock.mono() - before[1])
 
     def _ask_versions(self, library: Library) -> dict[str, str]:
         """Read the versions; the driver's may be missing or "N/A" (Jetson)."""
