@@ -121,6 +121,15 @@ class Source(Section, frozen=True):
     deadline: Duration = Duration(5)
 
 
+class Nvml(Source, frozen=True):
+    """How GPUs are read. `backoff` is the longest pause before a worker that keeps dying is started again.
+
+    A worker that answers for as long counts as well again.
+    """
+
+    backoff: Duration = Duration(60)
+
+
 class Smart(Section, frozen=True):
     """How SMART is read. Mode `run` calls smartctl (needs root or capabilities)."""
 
@@ -153,7 +162,7 @@ class Simulated(Section, frozen=True):
 class Sources(Section, frozen=True):
     """Where numbers come from."""
 
-    nvml: Source = Source()
+    nvml: Nvml = Nvml()
     host: Source = Source()
     probe: Probe = Probe()
     smart: Smart = Smart()

@@ -49,20 +49,22 @@ def collectors(config: Config, post: Callable[[Reading], None], clock: Clock) ->
     """Build what reads: a simulated host in place of everything, or every source that is on."""
     sources = config.sources
 
-    def persistent(name: str, source: str, deadline: float) -> Supervisor:
-        return Supervisor(name, [source], config=config, post=post, clock=clock, patience=Patience(deadline))
+    def persistent(name: str, source: str, patience: Patience) -> Supervisor:
+        return Supervisor(name, [source], config=config, post=post, clock=clock, patience=patience)
 
     def short(name: str, names: Sequence[str], deadline: float) -> Probe:
         return Probe(name, names, config=config, post=post, clock=clock, patience=Patience(deadline))
 
     if sources.simulated.enabled:
-        return [Asked(persistent("gpuwatch-sim", "simulated", sources.simulated.deadline), three(sources.simulated))]
+        return [Asked(persistent("gpuwatch-sim", "simulated", Patience(sources.simulated.deadline)), three(sources.simulated))]
     found = []
     if sources.host.enabled:
         local = Local("host", host.source(config, clock), post, clock, sources.host.deadline)
         found.append(Asked(local, three(sources.host)))
     if sources.nvml.enabled:
-        found.append(Asked(persistent(NVML, "nvml", sources.nvml.deadline), three(sources.nvml)))
+        backoff = sources.nvml.backoff
+        patience = Patience(sources.nvml.deadline, limit=backoff, steady=backoff)
+        found.append(Asked(persistent(NVML, "nvml", patience), three(sources.nvml)))
     if sources.probe.enabled:
         found.append(Asked(short("gpuwatch-probe", PROBED, sources.probe.deadline), {Tier.SLOW: sources.probe.every}))
     if sources.smart.enabled:

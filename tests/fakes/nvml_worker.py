@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 from gpuwatch import config as configuration
 from gpuwatch.catalogue.gpu import DRIVER, FAN, GPU, GPUS, VISIBLE
 from gpuwatch.catalogue.own import OWN
-from gpuwatch.config import Config, Duration, Gpu, Paths, Source, Sources
+from gpuwatch.config import Config, Duration, Gpu, Nvml, Paths, Sources
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.sources import wire
@@ -83,7 +83,7 @@ class NvmlWorker:
         labels: dict[str, str] | None = None,
         environment: dict[str, str] | None = None,
     ) -> None:
-        options = Source(
+        options = Nvml(
             every=Duration(every), every_normal=Duration(normal), every_slow=Duration(60), deadline=Duration(deadline)
         )
         self.config = Config(
