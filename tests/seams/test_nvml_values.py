@@ -228,7 +228,9 @@ def test_parts_without_memory_of_their_own_say_so_and_disturb_nobody(tmp_path: P
     fake = FakeNvml(tmp_path, gpus=4, model=["GB10", "GB10", "Orin", "A40"], driver="595.71.05")
     fake.set(1, memory_total=0)
     with closing(NvmlWorker(fake)) as worker:
-        fast, slow = worker.ask(), worker.ask(Tier.SLOW)
+        fast, slow, _ = worker.ask(), worker.ask(Tier.SLOW), worker.ask()
+        log = worker.log()
+    assert (log.count("Orin (nvgpu): NVML offers no telemetry"), log.count("no telemetry")) == (1, 1)
     for key in (fake.uuid(0), fake.uuid(1), "index-2"):
         assert {gpu.MEMORY_USED, gpu.MEMORY_FREE, gpu.MEMORY_RESERVED} <= missing(fast.gpu(key), Absence.UNSUPPORTED)
         assert gpu.MEMORY_SIZE in missing(slow.gpu(key), Absence.UNSUPPORTED)
