@@ -54,8 +54,15 @@ class Running:
     """The daemon. `stop` ends it in order, `kill` does not; both may be followed by `start`."""
 
     def __init__(
-        self, folder: Path, *, environ: Mapping[str, str] | None = None, config: str = "", name: str = "test-host"
+        self,
+        folder: Path,
+        *,
+        environ: Mapping[str, str] | None = None,
+        config: str = "",
+        name: str = "test-host",
+        python: str = sys.executable,
     ) -> None:
+        self.python = python
         self.folder = folder
         folder.mkdir(exist_ok=True)
         self.socket = folder / "s"
@@ -85,7 +92,7 @@ class Running:
         """Start it; what it says goes to `log`, after what earlier runs said."""
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gpuwatch", "run", "--config", str(self.file)],
+                [self.python, "-m", "gpuwatch", "run", "--config", str(self.file)],
                 env=self.environ,
                 stdout=out,
                 stderr=out,

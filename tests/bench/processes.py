@@ -1,0 +1,139 @@
+"""What processes cost, as the kernel counts it: CPU from schedstat and the process clocks, memory from smaps."""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TICK = os.sysconf("SC_CLK_TCK")
+CPUCLOCK_SCHED = 2  # linux/posix-timers.h: the clock of a whole process, ended threads included, in nanoseconds
+
+
+def threads(pid: int) -> dict[str, float]:
+    """Return the CPU seconds of each living thread, from schedstat."""
+    found = {}
+    for path in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            found[path.name] = int((path / "schedstat").read_text().split()[0]) / 1e9
+    return found
+
+
+def cpu(pid: int) -> float:
+    """Return the CPU seconds of a process with all its threads, also those that have ended."""
+    return time.clock_gettime((~pid << 3) | CPUCLOCK_SCHED)
+
+
+def reaped(pid: int) -> float:
+    """Return the CPU seconds of the children that a process has waited for; the kernel sums them exactly and tells 10 ms."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[13:15]
+    return (int(user) + int(system)) / TICK
+
+
+def children(pid: int) -> dict[int, str]:
+    """Return pid and name of the child processes that live."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            for child in (task / "children").read_text().split():
+                with contextlib.suppress(OSError):
+                    found[int(child)] = Path(f"/proc/{child}/comm").read_text().strip()
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Return all processes below one."""
+    found: list[int] = []
+    for child in children(pid):
+        found += [child, *descendants(child)]
+    return found
+
+
+def pss(pids: Iterable[int]) -> float:
+    """Return the proportional set size of these processes together, in MB; one that has ended counts nothing."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1])
+    return total / 1000
+
+
+def alone(pids: Iterable[int]) -> float:
+    """Return what the PSS would be, in MB, if nobody else on this machine ran the same Python or the same libraries.
+
+    Clean pages of a file count once: of each mapped piece, those of the process that holds most of it.
+    """
+    own, files = 0, dict[tuple[str, str], int]()
+    for pid in pids:
+        for place, sizes in mappings(pid):
+            clean = sizes.get("Shared_Clean", 0) + sizes.get("Private_Clean", 0)
+            dirty = sizes.get("Shared_Dirty", 0) + sizes.get("Private_Dirty", 0)
+            if place[0] == "0":  # no file behind it
+                own += clean + dirty
+            else:
+                own += dirty
+                files[place] = max(files.get(place, 0), clean)
+    return (own + sum(files.values())) / 1000
+
+
+def mappings(pid: int) -> Iterator[tuple[tuple[str, str], dict[str, int]]]:
+    """Yield inode and offset of each mapping of a process, and its sizes in kB; nothing once it has ended."""
+    place, sizes = ("", ""), dict[str, int]()
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+            words = line.split()
+            if not words[0].endswith(":"):
+                if place[0]:
+                    yield place, sizes
+                place, sizes = (words[4], words[2]), {}
+            elif words[-1] == "kB":
+                sizes[words[0].rstrip(":")] = int(words[1])
+        yield place, sizes
+
+
+def written(pid: int) -> int:
+    """Return the bytes that a process has sent to the disk."""
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes:"))
+
+
+@dataclass
+class Watch:
+    """Looks for short-lived children of a process: what each cost, and the highest PSS of all while one lived."""
+
+    pid: int
+    every: float = 0.05
+    cost: dict[str, list[float]] = field(default_factory=dict)
+    highest: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._seen: dict[int, str] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._stop.set()
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        before = reaped(self.pid)
+        while not self._stop.wait(self.every):
+            try:
+                now, spent = children(self.pid), reaped(self.pid)
+            except OSError:
+                return
+            short = {pid: name for pid, name in now.items() if name not in ("gpuwatch-nvml", "python", "python3")}
+            if short:
+                self.highest = max(self.highest, pss([self.pid, *descendants(self.pid)]))
+            if spent > before:
+                for pid, name in self._seen.items():
+                    if pid not in now:
+                        self.cost.setdefault(name, []).append(spent - before)
+                before = spent
+            self._seen = short
