@@ -62,8 +62,9 @@ def collectors(config: Config, post: Callable[[Reading], None], clock: Clock) ->
         local = Local("host", host.source(config, clock), post, clock, sources.host.deadline)
         found.append(Asked(local, three(sources.host)))
     if sources.nvml.enabled:
-        backoff = sources.nvml.backoff
-        patience = Patience(sources.nvml.deadline, limit=backoff, steady=backoff)
+        # The worker itself ends a round at its deadline, whatever its GPUs do: one that has not done so by twice that is lost.
+        deadline, backoff = 2 * sources.nvml.deadline, sources.nvml.backoff
+        patience = Patience(deadline, limit=backoff, steady=backoff)
         found.append(Asked(persistent(NVML, "nvml", patience), three(sources.nvml)))
     if sources.probe.enabled:
         found.append(Asked(short("gpuwatch-probe", PROBED, sources.probe.deadline), {Tier.SLOW: sources.probe.every}))

@@ -107,7 +107,11 @@ class Nvml:
             request.answer.done(busy)
 
     def _conduct(self, tier: Tier, skip: frozenset[str], answer: Answer) -> list[str]:
-        """Ask every GPU that can be asked, answer for those that cannot; return the keys of those that did not come back."""
+        """Ask every GPU that can be asked, answer for those that cannot; return the keys of those that did not come back.
+
+        A round ends within the deadline: the daemon gives the process up that has not ended one after twice as long.
+        """
+        end = self._clock.mono() + self._deadline
         self._session.begun.wait(max(0.0, self._started + self._deadline - self._clock.mono()))  # only at the start
         round_ = Round()
         if tier is Tier.NORMAL:
@@ -125,7 +129,7 @@ class Nvml:
                 if gpu.identity.key not in skip:
                     asked.add(gpu.identity.key)
                     busy += self._ask_gpu(gpu, tier, round_, answer)
-        late = round_.wait(patience)
+        late = round_.wait(max(0.0, min(patience, end - self._clock.mono())))
         if fleet is not None:
             fleet.look_for_overdue(self._deadline)
             for gpu in fleet.gpus():  # those that turned out meanwhile to be there, but cannot be opened
