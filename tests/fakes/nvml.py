@@ -28,19 +28,15 @@ says which symbols and field ids exist: "470", "535", "595", or any other major.
 """
 
 import ctypes
-import hashlib
 import mmap
 import re
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.fakes.nvml_build import HERE, library
 from tests.fakes.nvml_models import BASE, MODELS
 
-HERE = Path(__file__).resolve().parent
-SOURCES = ("nvml.c", "nvml_cards.h", "nvml_state.h")
 STATE = (HERE / "nvml_state.h").read_text(encoding="ascii")
 NOT_THERE = -(1 << 63)  # NA in nvml_state.h
 SYSTEM = 32
@@ -94,24 +90,6 @@ class State(ctypes.Structure):
         ("rules", (Rule * (CARDS + 1)) * len(FUNCTIONS)),
         ("cards", Card * CARDS),
     ]
-
-
-def library(profile: str) -> Path:
-    """Build the library for one driver, or return the one built before."""
-    flags = ["-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", f"-DDRIVER={profile}"]
-    content = b"".join((HERE / name).read_bytes() for name in SOURCES) + " ".join(flags).encode()
-    folder = HERE / "build" / f"nvml-{profile}-{hashlib.sha256(content).hexdigest()[:12]}"
-    made = folder / "libnvidia-ml.so.1"
-    if not made.exists():
-        folder.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as room:
-            command = ["gcc", *flags, "-Wl,-soname,libnvidia-ml.so.1", "-o", f"{room}/{made.name}", str(HERE / "nvml.c")]
-            subprocess.run(command, check=True, timeout=60)
-            (Path(room) / "libnvidia-ml.so").symlink_to(made.name)  # nvtop asks for this name first
-            folder.mkdir(exist_ok=True)
-            for built in Path(room).iterdir():
-                built.replace(folder / built.name)
-    return made
 
 
 class FakeNvml:

@@ -83,9 +83,7 @@ class NvmlWorker:
         labels: dict[str, str] | None = None,
         environment: dict[str, str] | None = None,
     ) -> None:
-        options = Nvml(
-            every=Duration(every), every_normal=Duration(normal), every_slow=Duration(60), deadline=Duration(deadline)
-        )
+        options = Nvml(every=Duration(every), every_normal=Duration(normal), every_slow=Duration(60), deadline=Duration(deadline))
         self.config = Config(
             gpus={place: Gpu(label=label) for place, label in (labels or {}).items()},
             paths=Paths(proc=fake.proc, sys=fake.sys, dev=fake.dev, root=fake.root),

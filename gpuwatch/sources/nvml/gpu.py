@@ -8,13 +8,14 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.sources.nvml import verdicts
+from gpuwatch.sources.nvml.answers import REASONS, Given
 from gpuwatch.sources.nvml.fans import Fans
 from gpuwatch.sources.nvml.identity import Identity
 from gpuwatch.sources.nvml.lane import Lane
 from gpuwatch.sources.nvml.learned import Learned
 from gpuwatch.sources.nvml.library import CallError, GpuGoneError, Library
 from gpuwatch.sources.nvml.look import Give, Look, Plan
-from gpuwatch.sources.nvml.readers import CHAINS, CLOCK_REASONS, REASONS, Given
+from gpuwatch.sources.nvml.readers import CHAINS, CLOCK_REASONS
 
 SOURCE = "nvml"
 ALL_REASONS = sum(bit for bit, _ in REASONS)

@@ -6,8 +6,9 @@ from gpuwatch.catalogue import gpu as catalogue
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Tier
 from gpuwatch.sources.nvml import link
+from gpuwatch.sources.nvml.answers import Given
 from gpuwatch.sources.nvml.look import Give, Look, Plan
-from gpuwatch.sources.nvml.readers import CHAINS, PCIE_COUNTERS, STATIC, Chain, Given
+from gpuwatch.sources.nvml.readers import CHAINS, PCIE_COUNTERS, STATIC, Chain
 from gpuwatch.sources.nvml.ways import Ways
 
 RAW = (catalogue.PCIE_TRANSMIT_RAW, catalogue.PCIE_RECEIVE_RAW)

@@ -6,9 +6,10 @@ from typing import Any
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence
 from gpuwatch.sources.nvml import fields
+from gpuwatch.sources.nvml.answers import Given
 from gpuwatch.sources.nvml.fields import Field
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, GpuGoneError, Library
-from gpuwatch.sources.nvml.readers import Call, Chain, Given
+from gpuwatch.sources.nvml.readers import Call, Chain
 from gpuwatch.sources.nvml.ways import Ways, why
 
 Give = Callable[[Any], Given]

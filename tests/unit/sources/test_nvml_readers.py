@@ -7,7 +7,7 @@ import pytest
 from gpuwatch import catalogue
 from gpuwatch.catalogue import gpu
 from gpuwatch.model.reading import Absence, Tier
-from gpuwatch.sources.nvml import fields, readers
+from gpuwatch.sources.nvml import answers, fields, readers
 from gpuwatch.sources.nvml.fields import Field
 
 U32, U64 = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
@@ -40,20 +40,20 @@ def test_no_metric_is_read_twice() -> None:
     ("raw", "expected"), [(0, 0.0), (57, 0.57), (100, 1.0), (101, Absence.FAILED), (U32, Absence.UNSUPPORTED)]
 )
 def test_a_share_over_one_is_a_bad_sample(raw: int, expected: float | Absence) -> None:
-    assert expected == readers.percent(raw)
+    assert expected == answers.percent(raw)
 
 
 def test_all_ones_are_never_a_number() -> None:
-    assert [readers.number(U32, 1e6), readers.number(U64)] == [Absence.UNSUPPORTED] * 2
+    assert [answers.number(U32, 1e6), answers.number(U64)] == [Absence.UNSUPPORTED] * 2
 
 
 def test_memory_of_version_2_tells_the_reserved_part_apart() -> None:
-    given = readers.memory(amount(100, 30, 60, reserved=10))
+    given = answers.memory(amount(100, 30, 60, reserved=10))
     assert given == {gpu.MEMORY_USED: 30.0, gpu.MEMORY_FREE: 60.0, gpu.MEMORY_RESERVED: 10.0}
 
 
 def test_memory_of_version_1_leaves_the_reserved_part_unknown() -> None:
-    given = readers.memory(amount(100, 40, 60))
+    given = answers.memory(amount(100, 40, 60))
     assert given == {gpu.MEMORY_USED: 40.0, gpu.MEMORY_FREE: 60.0, gpu.MEMORY_RESERVED: Absence.UNSUPPORTED}
 
 
@@ -68,24 +68,24 @@ def test_memory_of_version_1_leaves_the_reserved_part_unknown() -> None:
     ],
 )
 def test_a_memory_answer_that_cannot_be_gives_no_value(answer: SimpleNamespace, expected: Absence) -> None:
-    assert {expected} == set(readers.memory(answer).values())
+    assert {expected} == set(answers.memory(answer).values())
 
 
 def test_a_margin_of_zero_and_below_means_nothing() -> None:
-    assert [readers.margin(raw)[gpu.TEMPERATURE_MARGIN] for raw in (0, -5, 43)] == [Absence.EMPTY, Absence.EMPTY, 43.0]
+    assert [answers.margin(raw)[gpu.TEMPERATURE_MARGIN] for raw in (0, -5, 43)] == [Absence.EMPTY, Absence.EMPTY, 43.0]
 
 
 def test_an_unknown_performance_state_is_none() -> None:
-    assert [readers.performance_state(raw)[gpu.PERFORMANCE_STATE] for raw in (0, 15, 32)] == [0.0, 15.0, Absence.EMPTY]
+    assert [answers.performance_state(raw)[gpu.PERFORMANCE_STATE] for raw in (0, 15, 32)] == [0.0, 15.0, Absence.EMPTY]
 
 
 def test_a_compute_mode_that_is_newer_than_we_are_is_not_guessed() -> None:
-    assert gpu.COMPUTE_MODE.at("exclusive_process") == readers.compute_mode(3)
-    assert {Absence.FAILED} == set(readers.compute_mode(4).values())
+    assert gpu.COMPUTE_MODE.at("exclusive_process") == answers.compute_mode(3)
+    assert {Absence.FAILED} == set(answers.compute_mode(4).values())
 
 
 def test_a_full_window_over_its_size_is_a_bad_sample() -> None:
-    given = readers.bar1(SimpleNamespace(bar1Total=10, bar1Used=11))
+    given = answers.bar1(SimpleNamespace(bar1Total=10, bar1Used=11))
     assert given == {gpu.BAR1_SIZE: 10.0, gpu.BAR1_USED: Absence.FAILED}
 
 
