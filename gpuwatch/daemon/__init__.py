@@ -16,7 +16,7 @@ from gpuwatch.config import UNPLACED, Config
 from gpuwatch.daemon import answers, own
 from gpuwatch.daemon.beat import Beat
 from gpuwatch.daemon.building import NVML, Collector, cadences, collectors, machine
-from gpuwatch.daemon.remembering import Remembering, before, boot_id, mark
+from gpuwatch.daemon.remembering import Remembering, boot_id
 from gpuwatch.export import api
 from gpuwatch.export.page import Page
 from gpuwatch.export.server import Server
@@ -56,6 +56,14 @@ class Daemon:
         self.engine = Engine(loaded)
         self.incidents = Incidents(config.host.name, config.host.labels, self.store.ids)
         self.notifier = Notifier(channels, self.store, clock, config.host.name, self.store.ids)
+        self.remembering = Remembering(
+            lambda before: detectors.Runner(detectors.build(config, before)),
+            boot_id(config),
+            self.store,
+            self.engine,
+            self.incidents,
+            self.notifier,
+        )
         self.page = Page(self.view, clock)
         self.host = config.host.name
         self.server = Server(sockets, api.routes(self), web, clock)
@@ -71,26 +79,13 @@ class Daemon:
         self.notes += self.store.start()
         for note in self.notes:
             log.warning("%s", note)
-        mono, wall = self.clock.mono(), self.clock.wall()
-        runner = detectors.Runner(detectors.build(self.config, before(self.store, wall)))
-        remembering = Remembering(runner, self.store)
-        mark(self.store, boot_id(self.config), wall, clean=False)
-        kept = self.store.load_state("rules")
-        if kept is not None:
-            self.engine.restore(kept[1], mono, wall)
-        memory = self.store.memory()
-        self.incidents.restore(memory.incidents)
-        ended = self.incidents.apply(self.engine.adopt(memory.incidents, mono, wall))
-        self.notifier.restore(memory)
-        if ended:
-            self.store.commit(incidents=ended)
-            self.notifier.changed(ended)
+        self.remembering.recall(self.clock.mono(), self.clock.wall())
         if self.notifier.nobody:
             log.warning("nobody will be told: no receiver is configured ([[receivers]])")
         self.beat = Beat(
             clock=self.clock,
             board=self.board,
-            detectors=remembering,
+            detectors=self.remembering,
             engine=self.engine,
             incidents=self.incidents,
             store=self.store,
@@ -116,9 +111,8 @@ class Daemon:
         self.schedule.stop()
         for asked in self.collectors:
             asked.collector.stop(0.5)
-        if self.beat is not None:
-            self.beat.stop(1.0)
-        mark(self.store, boot_id(self.config), self.clock.wall(), clean=True)
+        if self.beat is not None and self.beat.stop(1.0):
+            self.remembering.save(self.clock.mono(), self.clock.wall(), clean=True)
         self.notifier.stop(max(0.2, min(2.0, STOP - 1.5 - (self.clock.mono() - began))))
         self.server.stop(0.3)
         if not self.store.stop(max(0.5, STOP - 0.3 - (self.clock.mono() - began))):

@@ -29,11 +29,13 @@ class Board(Protocol):
 
 
 class Detectors(Protocol):
-    """All detectors with their states."""
+    """All detectors, and what of them and of the rules survives a restart."""
 
     def run(self, view: View, wall: float) -> tuple[Sequence[Reading], Mapping[tuple[Target, Metric], Evidence]]: ...
 
-    def save(self) -> None: ...
+    def recall(self, mono: float, wall: float) -> None: ...
+
+    def save(self, mono: float, wall: float) -> None: ...
 
 
 class Engine(Protocol):
@@ -42,8 +44,6 @@ class Engine(Protocol):
     def beat(self, view: View, mono: float, evidence: Mapping[tuple[Target, Metric], Evidence]) -> list[Transition]: ...
 
     def readings(self, wall: float) -> Sequence[Reading]: ...
-
-    def dump(self, mono: float, wall: float) -> bytes: ...
 
 
 class Incidents(Protocol):
@@ -58,8 +58,6 @@ class Store(Protocol):
     def observe(self, view: View) -> None: ...
 
     def commit(self, incidents: Sequence[Incident] = ()) -> object: ...
-
-    def save_state(self, name: str, version: int, blob: bytes) -> object: ...
 
 
 class Notifier(Protocol):
@@ -109,14 +107,13 @@ class Beat:
         """Ask for a beat; never blocks."""
         self._due.set()
 
-    def stop(self, seconds: float) -> None:
-        """End after the present beat, and save what detectors and rules remember."""
+    def stop(self, seconds: float) -> bool:
+        """End after the present beat; False where it did not end in that time."""
         self._stopping.set()
         self._due.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
-        if not self._thread.is_alive():
-            self.save()
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -139,6 +136,7 @@ class Beat:
     def once(self) -> None:
         """Judge what the board knows now."""
         wall, mono = self._clock.wall(), self._clock.mono()
+        self._detectors.recall(mono, wall)
         if mono - self._reported >= REPORT_EVERY:
             self._reported = mono
             for report in self._reports:
@@ -157,12 +155,7 @@ class Beat:
         self.finished = self._clock.mono()
         if mono - self._saved >= SAVE_EVERY:
             self._saved = mono
-            self.save()
-
-    def save(self) -> None:
-        """Hand to the store what must survive a restart."""
-        self._detectors.save()
-        self._store.save_state("rules", 1, self._engine.dump(self._clock.mono(), self._clock.wall()))
+            self._detectors.save(mono, wall)
 
     def _post(self, readings: Sequence[Reading], mono: float) -> None:
         for reading in readings:

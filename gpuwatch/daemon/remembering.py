@@ -1,15 +1,23 @@
-"""What survives a restart: the states of detectors, and what the last run knew when it ended."""
+"""What survives a restart: what detectors and rules remember, open incidents, and what the last run knew when it ended.
+
+It is taken over once: at the start, or where the disk lets itself be read only later, by the judge's thread then. Until it
+is, this run saves nothing of its own, so that what lies on the disk is not lost to a start in a bad moment.
+"""
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from gpuwatch.catalogue import gpu
 from gpuwatch.config import Config
 from gpuwatch.detectors import Runner
-from gpuwatch.detectors.reboot import Before
+from gpuwatch.detectors.reboot import Before, Reboot
+from gpuwatch.model.alert import Incident, Transition
+from gpuwatch.model.delivery import Delivery, Told
 from gpuwatch.model.finding import Evidence
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.reading import Reading
@@ -19,8 +27,11 @@ from gpuwatch.model.view import View
 log = logging.getLogger("gpuwatch")
 
 RUN = "run"  # the name of the mark: which boot, and whether it was left in order
+RULES = "rules"
 VERSION = 1
-LAST_SAMPLE = 600.0  # seconds before the end of the last run in which its last sample is looked for
+LAST_SAMPLE = 600.0  # seconds before the last mark of the last run in which its last sample is looked for
+MARKED = 300.0  # seconds after it: marks are made every minute, but the disk may have been slow
+PATIENCE = 6.0  # seconds that the history may take to say what it last knew
 
 
 class Row(Protocol):
@@ -33,8 +44,28 @@ class Row(Protocol):
     def values(self) -> Mapping[Metric, float]: ...
 
 
+class Memory(Protocol):
+    """What earlier runs left."""
+
+    @property
+    def incidents(self) -> Sequence[Incident]: ...
+
+    @property
+    def told(self) -> Sequence[Told]: ...
+
+    @property
+    def deliveries(self) -> Sequence[Delivery]: ...
+
+
 class Store(Protocol):
     """Where it is kept."""
+
+    @property
+    def remembers(self) -> bool: ...
+
+    def memory(self) -> Memory: ...
+
+    def commit(self, incidents: Sequence[Incident] = ()) -> object: ...
 
     def load_state(self, name: str) -> tuple[int, bytes] | None: ...
 
@@ -43,21 +74,81 @@ class Store(Protocol):
     def rows(self, subject: Subject, metrics: Sequence[Metric], since: float, until: float) -> Sequence[Row]: ...
 
 
-class Remembering:
-    """The detectors, whose states are in the store."""
+class Engine(Protocol):
+    """The rules with their states."""
 
-    def __init__(self, runner: Runner, store: Store) -> None:
-        self._runner, self._store = runner, store
-        runner.restore(lambda name: store.load_state(f"detector.{name}"))
+    def dump(self, mono: float, wall: float) -> bytes: ...
+
+    def restore(self, blob: bytes, mono: float, wall: float) -> None: ...
+
+    def adopt(self, incidents: Sequence[Incident], mono: float, wall: float) -> list[Transition]: ...
+
+
+class Incidents(Protocol):
+    """The stories that people are told."""
+
+    def restore(self, incidents: Sequence[Incident]) -> None: ...
+
+    def apply(self, transitions: Sequence[Transition]) -> list[Incident]: ...
+
+
+class Notifier(Protocol):
+    """Who tells people."""
+
+    def restore(self, memory: Memory) -> None: ...
+
+    def changed(self, incidents: Sequence[Incident]) -> None: ...
+
+
+class Remembering:
+    """The detectors, and all that survives a restart. `build` makes them from what was known when the last run ended."""
+
+    def __init__(
+        self,
+        build: Callable[[Before | None], Runner],
+        boot: str,
+        store: Store,
+        engine: Engine,
+        incidents: Incidents,
+        notifier: Notifier,
+    ) -> None:
+        self._build, self._boot, self._runner = build, boot, build(None)
+        self._store, self._engine, self._incidents, self._notifier = store, engine, incidents, notifier
+        self.is_whole = False  # what earlier runs left has been taken over
 
     def run(self, view: View, wall: float) -> tuple[Sequence[Reading], Mapping[tuple[Target, Metric], Evidence]]:
         """Let every detector look at one beat."""
         return self._runner.run(view, wall)
 
-    def save(self) -> None:
-        """Hand the states to the store."""
+    def recall(self, mono: float, wall: float) -> None:
+        """Take over what earlier runs left, once it can be read; between two beats."""
+        if self.is_whole or not self._store.remembers:
+            return
+        self.is_whole = True
+        present, self._runner = self._runner, self._build(before(self._store, self._boot))
+        self._runner.restore(lambda name: self._store.load_state(f"detector.{name}"))
+        self._runner.keep_counts(present)
+        kept = self._store.load_state(RULES)
+        if kept is not None:
+            self._engine.restore(kept[1], mono, wall)
+        memory = self._store.memory()
+        self._incidents.restore(memory.incidents)
+        ended = self._incidents.apply(self._engine.adopt(memory.incidents, mono, wall))
+        self._notifier.restore(memory)
+        if ended:
+            self._store.commit(incidents=ended)
+            self._notifier.changed(ended)
+
+    def save(self, mono: float, wall: float, *, clean: bool = False) -> None:
+        """Hand it to the store; `clean` says that this run is being ended in order."""
+        if not self.is_whole:
+            return
         for name, version, blob in self._runner.dump():
             self._store.save_state(f"detector.{name}", version, blob)
+        self._store.save_state(RULES, VERSION, self._engine.dump(mono, wall))
+        boot = self._runner.states[Reboot.name].boot_id
+        if boot:  # it was judged whether this boot was asked for; before that the mark of the last boot must stay
+            mark(self._store, boot, wall, clean=clean)
 
 
 def mark(store: Store, boot: str, wall: float, *, clean: bool) -> None:
@@ -65,8 +156,11 @@ def mark(store: Store, boot: str, wall: float, *, clean: bool) -> None:
     store.save_state(RUN, VERSION, json.dumps({"boot_id": boot, "clean": clean, "at": wall}).encode())
 
 
-def before(store: Store, wall: float) -> Before | None:
-    """Return what was known when the last run ended; None on a first start, or where the mark cannot be read."""
+def before(store: Store, present: str) -> Before | None:
+    """Return what was known when the last run ended; None on a first start, or where the mark cannot be read.
+
+    `present` is the id of this boot, as far as it is known.
+    """
     kept = store.load_state(RUN)
     if kept is None:
         return None
@@ -76,14 +170,35 @@ def before(store: Store, wall: float) -> Before | None:
     except (ValueError, KeyError, TypeError):
         log.warning("the mark of the last run cannot be read; whether this reboot was asked for is not known")
         return None
+    if clean or boot == present:
+        return Before(boot, clean, at)  # nothing to tell: the history is not asked
+    return last_sample(store, Before(boot, clean, at))
+
+
+def last_sample(store: Store, known: Before) -> Before:
+    """Add what the history last knew of the GPUs around the time of the last mark, where it says so in time."""
     power, hottest = gpu.POWER, gpu.TEMPERATURE["core"]
-    rows = [row for row in store.rows(gpu.GPU, [power, hottest], at - LAST_SAMPLE, wall) if row.values]
-    if not rows:
-        return Before(boot, clean, at)
-    last = max(row.at for row in rows)
-    powers = [row.values[power] for row in rows if row.at == last and power in row.values]
-    temperatures = [row.values[hottest] for row in rows if row.at == last and hottest in row.values]
-    return Before(boot, clean, max(at, last), sum(powers) if powers else None, max(temperatures, default=None))
+    found: list[Row] = []
+
+    def look() -> None:
+        found.extend(
+            row for row in store.rows(gpu.GPU, [power, hottest], known.at - LAST_SAMPLE, known.at + MARKED) if row.values
+        )
+
+    thread = threading.Thread(target=look, name="last-sample", daemon=True)  # a disk that hangs must not hold us up
+    thread.start()
+    thread.join(PATIENCE)
+    if thread.is_alive() or not found:
+        return known
+    last = max(row.at for row in found)
+    powers = [row.values[power] for row in found if row.at == last and power in row.values]
+    temperatures = [row.values[hottest] for row in found if row.at == last and hottest in row.values]
+    return replace(
+        known,
+        at=max(known.at, last),
+        power_watts=sum(powers) if powers else None,
+        temperature_celsius=max(temperatures, default=None),
+    )
 
 
 def boot_id(config: Config) -> str:

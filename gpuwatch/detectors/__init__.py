@@ -98,6 +98,12 @@ class Runner:
             log.info("detector %s works again, after %d failures", name, self.failures[name])
         return findings
 
+    def keep_counts(self, present: "Runner") -> None:
+        """Go on with the sums of `present` where it has begun to count: a counter that leaps to an old total is a huge rate."""
+        for detector in self.detectors:
+            if isinstance(detector, Accumulate) and present.states[detector.name] != detector.initial():
+                self.states[detector.name] = present.states[detector.name]
+
     def problem(self) -> str:
         """Return which detectors fail, "" while none does."""
         return f"detectors that fail: {', '.join(sorted(self.failing))}" if self.failing else ""

@@ -5,6 +5,7 @@ import logging
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from gpuwatch.catalogue import own
@@ -59,7 +60,7 @@ class Memory(Protocol):
 
 
 class Notifier:
-    """Tells people. `restore` before `start`; then `changed` and `tick` from any thread, none of which blocks."""
+    """Tells people. `restore`, `changed` and `tick` may be called from any thread, and none of them blocks."""
 
     def __init__(
         self,
@@ -80,6 +81,8 @@ class Notifier:
         }
         self._lock = threading.Lock()
         self._inbox: dict[str, Incident] = {}  # by id, the last word wins: bounded by the number of incidents, none is lost
+        self._memory: Memory | None = None  # what earlier runs left, until the loop has taken it over
+        self._mine: set[str] | None = set()  # ids of the messages of this run; None once there is no need to know them
         self._incidents: dict[str, Incident] = {}
         self._marks: dict[tuple[str, str], Mark] = {}
         self._groups: dict[tuple[str, str], Group] = {}
@@ -96,21 +99,17 @@ class Notifier:
         return not self._channels.by_name
 
     def restore(self, memory: Memory) -> None:
-        """Take over what the last run left: queued messages go out first, then what nobody was told of is found."""
-        mono, wall = self._clock.mono(), self._clock.wall()
-        for told in memory.told:
-            self._marks[told.incident, told.channel] = dispatch.remembered(told, mono=mono, wall=wall)
-        waiting: dict[str, list[Delivery]] = {}
-        for delivery in memory.deliveries:
-            waiting.setdefault(delivery.channel, []).append(delivery)
-        for name, deliveries in waiting.items():
-            if name in self._senders:
-                self._senders[name].put(deliveries, None)
-                continue
-            log.warning("receiver %s is not configured any more: %d of its messages are given up", name, len(deliveries))
-            for delivery in deliveries:
-                self._store.attempted(delivery, Outcome.refused("the receiver is not configured any more"), None)
-        self.changed(memory.incidents)
+        """Take over what earlier runs left, once: before `start`, or later where it could be read only then. Any thread.
+
+        Queued messages go out first, then what nobody was told of is found.
+        """
+        if self.nobody:
+            self._recall(memory)
+            return
+        with self._lock:
+            self._memory = memory
+            self._inbox.update((incident.id, incident) for incident in memory.incidents)
+        self._poke()
 
     def start(self) -> None:
         """Start the thread; without receivers there is none."""
@@ -218,9 +217,12 @@ class Notifier:
         mono, wall = self._clock.mono(), self._clock.wall()
         with self._lock:
             news, self._inbox = self._inbox, {}
-        if not news and (self._look is None or mono < self._look):
+            memory, self._memory = self._memory, None
+        if not news and memory is None and (self._look is None or mono < self._look):
             return
         self._incidents.update(news)
+        if memory is not None:
+            self._recall(memory)
         plan = dispatch.decide(
             self._incidents.values(),
             self._marks,
@@ -237,10 +239,43 @@ class Notifier:
             self._marks[mark.incident, mark.channel] = Mark(mark, mono)
         told += self._forget(wall)
         deliveries = [message.delivery for message in plan.messages]
+        if self._mine is not None:
+            self._mine.update(delivery.id for delivery in deliveries)
         if told or deliveries:
             ticket = self._store.commit(told=told, deliveries=deliveries)
             for delivery in deliveries:
                 self._senders[delivery.channel].put([delivery], ticket)
+
+    def _recall(self, memory: Memory) -> None:
+        """Take over marks and unsent messages of earlier runs; what this run has said meanwhile stands."""
+        mono, wall = self._clock.mono(), self._clock.wall()
+        self._unite(memory.incidents)
+        for told in memory.told:
+            self._marks.setdefault((told.incident, told.channel), dispatch.remembered(told, mono=mono, wall=wall))
+        mine, self._mine = self._mine or set(), None
+        waiting: dict[str, list[Delivery]] = {}
+        for delivery in memory.deliveries:
+            if delivery.id not in mine:
+                waiting.setdefault(delivery.channel, []).append(delivery)
+        for name, deliveries in waiting.items():
+            if name in self._senders:
+                self._senders[name].put(deliveries, None)
+                continue
+            log.warning("receiver %s is not configured any more: %d of its messages are given up", name, len(deliveries))
+            for delivery in deliveries:
+                self._store.attempted(delivery, Outcome.refused("the receiver is not configured any more"), None)
+
+    def _unite(self, incidents: Iterable[Incident]) -> None:
+        """Let incidents of this run go on as those of an earlier one where the store has found that they are the same."""
+        older = {(one.rule, one.subject, one.key): one.id for one in incidents if one.ended_at is None}
+        for mine in list(self._incidents.values()):
+            identity = older.get((mine.rule, mine.subject, mine.key), mine.id)
+            if identity == mine.id or mine.ended_at is not None:
+                continue
+            del self._incidents[mine.id]
+            for key in [key for key in self._marks if key[0] == mine.id]:
+                mark = self._marks.pop(key)
+                self._marks[identity, key[1]] = replace(mark, told=replace(mark.told, incident=identity))
 
     def _forget(self, wall: float) -> list[Told]:
         """Let ended incidents go that nobody waits to hear of; returns the marks that close those of removed receivers."""

@@ -180,12 +180,14 @@ class Engine:
         return memory.pack((alert for alerts in self.alerts.values() for alert in alerts.values()), mono, wall)
 
     def restore(self, blob: bytes, mono: float, wall: float) -> None:
-        """Take over what `dump` wrote, before the first beat; the time between is a gap that counts for nothing."""
+        """Take over what `dump` wrote; the time between is a gap that counts for nothing. What fires by now goes on firing."""
         for alert in memory.unpack(blob, self.rules, mono, wall):
-            self.alerts[alert.rule.name][alert.target.key] = alert
+            mine = self.alerts[alert.rule.name].get(alert.target.key)
+            if mine is None or mine.severity is None:
+                self.alerts[alert.rule.name][alert.target.key] = alert
 
     def adopt(self, incidents: Iterable[Incident], mono: float, wall: float) -> list[Transition]:
-        """Agree with the open incidents, after `restore`: they are the truth, the dump may be a minute older.
+        """Agree with all open incidents, after `restore`: they are the truth, the dump may be a minute older.
 
         An alert without an incident begins anew; an incident without an alert is firing. Returns the ends of incidents
         whose rule does not exist any more, or is switched off for this target.
@@ -203,6 +205,7 @@ class Engine:
                 ended.append(memory.switched_off(one, target, wall))
                 continue
             alert = self.alerts[rule.name].setdefault(target.key, Alert(rule, target))
+            alert.wake()
             alert.aim(target)
             alert.since, alert.summary = one.since, one.summary
             if alert.severity is None:

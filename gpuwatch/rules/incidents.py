@@ -22,8 +22,8 @@ class Incidents:
         self.known: dict[Key, Incident] = {}
 
     def restore(self, incidents: Iterable[Incident]) -> None:
-        """Take over what the store remembers."""
-        for incident in sorted(incidents, key=lambda one: one.changed_at):
+        """Take over what the store remembers; of two of one rule and target, the open one goes on."""
+        for incident in sorted(incidents, key=lambda one: (one.ended_at is None, one.changed_at)):
             self.known[incident.rule, incident.subject, incident.key] = incident
 
     def apply(self, transitions: Iterable[Transition]) -> list[Incident]:
@@ -44,8 +44,9 @@ class Incidents:
         return list(changed.values())
 
     def open(self) -> list[Incident]:
-        """Return the incidents that have not ended, the oldest first."""
-        return sorted((one for one in self.known.values() if one.ended_at is None), key=lambda one: one.fired_at)
+        """Return the incidents that have not ended, the oldest first. Any thread."""
+        known = list(self.known.values())  # at once: the judge may be adding one
+        return sorted((one for one in known if one.ended_at is None), key=lambda one: one.fired_at)
 
     def begin(self, transition: Transition) -> Incident:
         """Return a new incident."""

@@ -91,6 +91,11 @@ class Store:
             notes.append(f"started without the alert memory ({why}): what earlier runs knew and owed waits until it can be read")
         return notes
 
+    @property
+    def remembers(self) -> bool:
+        """Whether the alert memory has been read, even if it was empty; until then `memory` knows this run only."""
+        return self._memory.adopted
+
     def memory(self) -> Memory:
         """Return open incidents, those whose end is not told to somebody who knows of them, and unfinished deliveries by id."""
         return self._memory.snapshot()
@@ -120,7 +125,8 @@ class Store:
         return ticket
 
     def observe(self, view: View) -> None:
-        """Count one beat; every 10 s this becomes one row a target."""
+        """Count one beat; every 10 s this becomes one row a target. Also says in the log when the disk begins to stand still."""
+        self._writer.watch()
         done = self._accumulator.add(view, self._clock.mono())
         if done is not None:
             self._rounds.put(done)

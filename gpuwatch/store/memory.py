@@ -56,6 +56,7 @@ class AlertMemory:
     """Incidents, told-marks, deliveries and state blobs. Any thread may call it."""
 
     def __init__(self) -> None:
+        self.adopted = False  # a database was read, even if it was an empty one
         self.dropped = 0
         self._gap = False  # something was dropped that may still count
         self._lock = threading.Lock()
@@ -64,11 +65,13 @@ class AlertMemory:
         self._told: dict[tuple[str, str], Told] = {}
         self._deliveries: dict[str, Delivery] = {}
         self._blobs: dict[str, tuple[int, bytes]] = {}
+        self._older: dict[str, Incident] = {}  # by an id of this run: the incident of an earlier one that it continues
 
     def commit(self, incidents: Sequence[Incident], told: Sequence[Told], deliveries: Sequence[Delivery]) -> Ticket:
         """Take these together: they reach the disk in one transaction or not at all."""
-        rows = [*map(incident_row, incidents), *map(told_row, told), *map(delivery_row, deliveries)]
         with self._lock:
+            incidents, told = [*map(self._continued, incidents)], [*map(self._marked, told)]
+            rows = [*map(incident_row, incidents), *map(told_row, told), *map(delivery_row, deliveries)]
             self._incidents.update((incident.id, incident) for incident in incidents)
             self._told.update(((mark.incident, mark.channel), mark) for mark in told)
             self._deliveries.update((delivery.id, delivery) for delivery in deliveries)
@@ -147,36 +150,62 @@ class AlertMemory:
     def adopt(self, found: Found) -> None:
         """Take over what a database held. Where it was opened late, what this run has decided since stands.
 
-        An open incident of an earlier run whose rule and target have an open one of this run by now is superseded: it ends
-        when that one began, and nobody is owed word of it.
+        An open incident of an earlier run whose rule and target have an open one of this run by now is the same story: it
+        goes on under its old id and with its old age. What this run still says of the other id is taken for the old one.
         """
         with self._lock:
             current = {(item.rule, item.subject, item.key): item for item in self._incidents.values() if item.ended_at is None}
-            rows: list[tuple[Key, Row]] = []
             for incident in found.incidents:
-                heir = current.get((incident.rule, incident.subject, incident.key))
                 if incident.id in self._incidents:
                     continue
+                heir = current.get((incident.rule, incident.subject, incident.key))
                 if incident.ended_at is None and heir is not None:
-                    over = replace(incident, state=AlertState.INACTIVE, ended_at=heir.fired_at)
-                    marks = [replace(mark, state=AlertState.INACTIVE) for mark in found.told if mark.incident == incident.id]
-                    rows += [incident_row(over), *map(told_row, marks)]
-                    continue
-                self._incidents[incident.id] = incident
-                for mark in found.told:
-                    if mark.incident == incident.id:
-                        self._told.setdefault((mark.incident, mark.channel), mark)
+                    self._merge(incident, heir)
+                else:
+                    self._incidents[incident.id] = incident
+            for mark in found.told:
+                if mark.incident in self._incidents:
+                    self._told.setdefault((mark.incident, mark.channel), mark)
             for delivery in found.deliveries:
                 if ("delivery", delivery.id) not in self._queue:  # else it was attempted, and perhaps ended, meanwhile
                     self._deliveries.setdefault(delivery.id, delivery)
             for name, blob in found.blobs.items():
                 self._blobs.setdefault(name, blob)
-            self._push(rows)
+            self.adopted = True
 
     def requeue(self) -> None:
         """Put all that is known into the queue: the file on disk is a fresh one."""
         with self._lock:
             self._requeue()
+
+    def _merge(self, older: Incident, heir: Incident) -> None:
+        """Let an incident of this run go on as the older one. No row of it is on disk: that has only now been read."""
+        self._older[heir.id] = older
+        del self._incidents[heir.id]
+        merged = self._incidents[older.id] = self._continued(heir)
+        self._move(("incident", heir.id), *incident_row(merged))
+        for mark in [mark for mark in self._told.values() if mark.incident == heir.id]:
+            del self._told[heir.id, mark.channel]
+            moved = self._told[older.id, mark.channel] = self._marked(mark)
+            self._move(("told", heir.id, mark.channel), *told_row(moved))
+
+    def _continued(self, incident: Incident) -> Incident:
+        """Return an incident under the identity of the older one that it continues, itself where there is none."""
+        older = self._older.get(incident.id)
+        if older is None:
+            return incident
+        highest = max(older.highest, incident.highest, key=lambda severity: severity.rank)
+        return replace(incident, id=older.id, since=older.since, fired_at=older.fired_at, highest=highest)
+
+    def _marked(self, mark: Told) -> Told:
+        """Return a mark on the older incident that its own continues."""
+        older = self._older.get(mark.incident)
+        return mark if older is None else replace(mark, incident=older.id)
+
+    def _move(self, before: Key, key: Key, row: Row) -> None:
+        """Put a row into the queue in place of one with another key, with the commits that wait for that."""
+        entry = self._queue.pop(before, None)
+        self._enqueue(key, Entry(row, WeakSet() if entry is None else entry.tickets))
 
     def _requeue(self) -> None:
         rows = [*map(incident_row, self._incidents.values()), *map(told_row, self._told.values())]

@@ -27,6 +27,7 @@ IDLE = 1.0  # seconds between two looks at the queues without a call
 TIDY = 0.05  # seconds between two steps of retention
 PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before the next try after the first, second, ... failure
 STALLED = 3.0  # seconds after which a write counts as stuck (rulings 7)
+CALM = 5.0  # seconds without one after which it is said that the disk answers again: a slow disk is said once, not each write
 PRUNE = 3600.0  # seconds between two prunings of the alert memory
 BETWEEN = 200_000  # steps of SQLite's machine after which a long statement lets alerts pass: some 10 ms
 
@@ -79,6 +80,7 @@ class Writer:
         self._stopping = self._suspect = self._untidy = self._heard = False
         self._notes: list[str] = []
         self._busy_since: float | None = None
+        self._stood: tuple[float, float] | None = None  # monotonic: since when, and until when, the disk stood still
         self._pruned_at: float | None = None
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
 
@@ -116,6 +118,18 @@ class Writer:
         """Return for how many seconds the present operation has made no progress, 0 where none runs."""
         since = self._busy_since
         return 0.0 if since is None else max(0.0, self._clock.mono() - since)
+
+    def watch(self) -> None:
+        """Log once that the disk stands still, and once that it moves again. One other thread calls this about every second."""
+        now, stalled = self._clock.mono(), self.stalled()
+        if stalled > STALLED:
+            if self._stood is None:
+                self._stood = now - stalled, now
+                log.warning("the disk of the store has not answered for %.0f s; messages go out before they are stored", stalled)
+            self._stood = self._stood[0], now
+        elif self._stood is not None and now - self._stood[1] > CALM:
+            log.info("the disk of the store answers again after %.0f s", self._stood[1] - self._stood[0])
+            self._stood = None
 
     def problems(self) -> list[str]:
         """Return what is wrong, in words."""

@@ -10,6 +10,8 @@ from gpuwatch import detectors
 from gpuwatch.catalogue.derived import EXPECTED, STATE, TEMPERATURE_HEADROOM, UP, WORDS
 from gpuwatch.catalogue.gpu import GPUS
 from gpuwatch.config import Config
+from gpuwatch.detectors.accumulate import State as Sums
+from gpuwatch.detectors.accumulate import Sum
 from gpuwatch.detectors.reboot import Before
 from gpuwatch.model.finding import Findings
 from gpuwatch.model.target import Target
@@ -117,3 +119,15 @@ def test_the_inventory_says_how_many_gpus_are_expected(tell: Callable[..., Story
     assert story.board.view(story.wall, story.mono).value(every, EXPECTED) == 3
     story = tell(gpus=3, expected=4).at(30)
     assert story.board.view(story.wall, story.mono).value(every, EXPECTED) == 4
+
+
+def test_sums_that_have_begun_go_on_where_the_old_ones_come_late() -> None:
+    """A counter that leaps to its old total would look like a huge rate."""
+    old, begun, calm = (detectors.Runner(detectors.build(Config(), None)) for _ in range(3))
+    old.states["accumulate"] = Sums({"GPU-1": {"energy_joules_total": Sum(total=1e9)}})
+    begun.states["accumulate"] = Sums({"GPU-1": {"energy_joules_total": Sum(total=5.0)}})
+    for present, total in ((begun, 5.0), (calm, 1e9)):
+        fresh = detectors.Runner(detectors.build(Config(), None))
+        fresh.restore({name: (version, blob) for name, version, blob in old.dump()}.get)
+        fresh.keep_counts(present)
+        assert fresh.states["accumulate"].gpus["GPU-1"]["energy_joules_total"].total == total

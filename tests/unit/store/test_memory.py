@@ -1,6 +1,8 @@
 """The alert memory in RAM: what a new run gets, what waits for the disk, and what a ticket says."""
 
-from gpuwatch.model.alert import AlertState
+from dataclasses import replace
+
+from gpuwatch.model.alert import AlertState, Severity
 from gpuwatch.model.delivery import Outcome
 from gpuwatch.store.memory import QUEUE_LIMIT, AlertMemory
 from gpuwatch.store.records import Found
@@ -134,15 +136,28 @@ def test_a_memory_found_late_does_not_undo_what_was_decided_since() -> None:
     assert (memory.blob("engine"), memory.blob("inventory")) == ((2, b"new"), (1, b"gpus"))
 
 
-def test_an_incident_found_late_whose_story_goes_on_under_a_new_id_ends_without_a_word() -> None:
+def test_an_incident_found_late_goes_on_under_its_old_id_and_age_where_this_run_has_begun_it_anew() -> None:
+    memory = AlertMemory()
+    heir = incident(9, key="GPU-1")
+    ticket = memory.commit([heir], [told(9)], [])
+    memory.adopt(Found(incidents=[incident(1)], told=[told(1)], deliveries=[], blobs={}, newest="", refused=0))
+    merged = replace(heir, id=ulid(1), since=incident(1).since, fired_at=incident(1).fired_at)
+    assert (memory.snapshot().incidents, memory.snapshot().told) == ([merged], [replace(told(9), incident=ulid(1))])
+    rows = memory.take()
+    assert sorted(rows) == [("incident", ulid(1)), ("told", ulid(1), "oncall")]
+    memory.written(rows.values())
+    assert ticket.wait(0)
+
+
+def test_what_is_still_said_under_the_new_id_of_a_united_incident_is_kept_under_its_old_one() -> None:
     memory = AlertMemory()
     memory.commit([incident(9, key="GPU-1")], [], [])
+    memory.adopt(Found(incidents=[incident(1)], told=[], deliveries=[], blobs={}, newest="", refused=0))
     memory.take()
-    memory.adopt(Found(incidents=[incident(1)], told=[told(1)], deliveries=[], blobs={}, newest="", refused=0))
-    assert memory.snapshot().incidents == [incident(9, key="GPU-1")]
-    rows = memory.take()
-    assert rows["incident", ulid(1)].row["ended_at"] == incident(9).fired_at
-    assert rows["told", ulid(1), "oncall"].row["state"] == "inactive"
+    memory.commit([replace(incident(9, key="GPU-1"), severity=Severity.CRITICAL)], [told(9)], [])
+    assert sorted(memory.take()) == [("incident", ulid(1)), ("told", ulid(1), "oncall")]
+    (found,) = memory.snapshot().incidents
+    assert (found.id, found.severity, found.fired_at) == (ulid(1), Severity.CRITICAL, incident(1).fired_at)
 
 
 def test_a_fresh_file_gets_all_that_is_known() -> None:
