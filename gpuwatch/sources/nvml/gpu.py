@@ -40,6 +40,8 @@ class Gpu:
         self._mute = False  # it was logged that NVML tells nothing of this part
         self._since = 0.0  # when it was given up
         self._barren_fault: Fault | None = None
+        self._barren_since = 0.0
+        self._barren_said = False
         self.identity = identity
         self.index = index
         self.target = identity.target(index)
@@ -74,6 +76,7 @@ class Gpu:
         elif fault.kind in (self.fault.kind, "unknown_error"):  # a lost GPU is reported as 15 or 999, in turns
             return
         self.fault = fault
+        self._barren_said = False  # what is said now, and its end, stand for it
         log.warning("%s: %s", self, fault.words)
 
     def let_go(self) -> None:
@@ -84,6 +87,16 @@ class Gpu:
     def unreachable(self) -> Fault | None:
         """The fault of a GPU that gives no values at all, None for one that gives any."""
         return self.fault or self._barren_fault
+
+    def tell(self) -> None:
+        """Log once that it has stopped to answer without saying that it is lost, and once that it answers again."""
+        fault = self._barren_fault if self.fault is None else None
+        if fault is not None and not self._barren_said:
+            self._barren_said = True
+            log.warning("%s: %s", self, fault.words)
+        elif fault is None and self._barren_said:
+            self._barren_said = False
+            log.info("%s answers again after %.0f s", self, self._clock.mono() - self._barren_since)
 
     def stuck(self) -> float:
         """Return for how many seconds its present job has been running."""
@@ -119,7 +132,12 @@ class Gpu:
         if tier is Tier.FAST and not look.values and verdicts.PERMANENT.issuperset(look.codes) and not self._mute:
             self._mute = True  # Tegra and Jetson (XuehaiPan/nvitop#168)
             log.info("%s, %s: NVML offers no telemetry of this part", self, self.identity.info.get("name", "without a name"))
+        gave = bool(look.values)
         learned.complete(tier, look, self._clock.mono(), integrated=self.identity.integrated)
+        fault = self._judge(learned, plan, look, gave=gave)
+        if self._barren_fault is not None:  # what is only remembered says nothing of a GPU that answers nothing
+            look.absent.update(dict.fromkeys(look.values, verdicts.reason(self._barren_fault)))
+            look.values.clear()
         mine = Reading(
             source=SOURCE,
             tier=tier,
@@ -128,7 +146,7 @@ class Gpu:
             took=self._clock.mono() - started,
             values=look.values,
             absent=look.absent,
-            fault=self._judge(learned, plan, look),
+            fault=fault,
         )
         return [mine, *fans]
 
@@ -149,10 +167,12 @@ class Gpu:
         )
         return [mine, *(fans.silent(reason) if fans is not None and tier is Tier.NORMAL else ())]
 
-    def _judge(self, learned: Learned, plan: Plan, look: Look) -> Fault | None:
-        """Return what the errors of this look say about the GPU as a whole."""
+    def _judge(self, learned: Learned, plan: Plan, look: Look, *, gave: bool) -> Fault | None:
+        """Return what the errors of this look say about the GPU as a whole; `gave`: a call has answered with a value."""
         codes = frozenset(look.codes) - verdicts.PERMANENT
-        learned.barren = 0 if look.values or not codes else learned.barren + 1
+        learned.barren = 0 if gave or not codes else learned.barren + 1
+        if learned.barren == 1:
+            self._barren_since = self._clock.mono()
         self._barren_fault = verdicts.barren(codes, learned.barren) if learned.barren else None
         if self._barren_fault is verdicts.STALE_HANDLE:
             self.lose(verdicts.STALE_HANDLE)

@@ -64,6 +64,9 @@ class Session:
             self._count()
         for reading in self.readings():
             answer.reading(reading)
+        if self.fleet is not None and self._told == "ok":  # else the driver as a whole is to blame, and that was said
+            for gpu in self.fleet.gpus():
+                gpu.tell()
 
     def readings(self, fault: Fault | None = None) -> list[Reading]:
         """Return how the driver is, how many GPUs it shows, and our errors; `fault` overrides what is known."""
@@ -174,13 +177,11 @@ class Session:
             self._empty, self._visible = True, Absence.EMPTY
             return
         self._empty = False
-        if self._was_counted() and count != fleet.count:
-            log.warning("NVML shows %d GPUs, before it were %d", count, fleet.count)
+        if fleet.count not in (-1, count):
+            level = logging.WARNING if count < fleet.count else logging.INFO
+            log.log(level, "NVML shows %d GPUs, before it were %d", count, fleet.count)
         self._visible = float(count)
         fleet.enumerate(count)
-
-    def _was_counted(self) -> bool:
-        return isinstance(self._visible, float) and self.fleet is not None and self.fleet.count >= 0
 
     def _verdict(self) -> Fault | None:
         return self.fault or self._access()
