@@ -21,7 +21,7 @@ from gpuwatch.rules.text import Template, template
 
 RULE_KEYS = ("subject", "summary", "resolved", "step", "latch", "inhibits", "unless", "enabled")
 TIMES = ("for", "window", "clear_for")
-STEP_KEYS = ("severity", "when", "clear", "share", *TIMES)
+STEP_KEYS = ("severity", "when", "clear", "share", "summary", *TIMES)
 SEVERITIES = tuple(severity.value for severity in Severity)
 RESOLVED = "{where}: over after {lasted}"
 
@@ -85,6 +85,7 @@ def build(name: str, table: Mapping[str, Any], place: Place, over: Mapping[str, 
     if not isinstance(steps, list) or not steps:
         raise place.at("step").error("is missing; a rule needs at least one [[step]]")
     drafts = [draft(as_table(step, place), subject, place.at(f"step[{index}]")) for index, step in enumerate(steps)]
+    own = [(one, step) for one, step in zip(drafts, steps, strict=True) if "summary" in step]
     if len({step.severity for step in drafts}) < len(drafts):
         raise place.at("step").error("has two steps of the same severity")
     until = latch(table, subject, place)
@@ -94,6 +95,9 @@ def build(name: str, table: Mapping[str, Any], place: Place, over: Mapping[str, 
         name=name,
         subject=subject,
         summary=a_template(text(table, "summary", place), fields, place.at("summary")),
+        summaries={
+            one.severity: a_template(text(step, "summary", one.place), fields, one.place.at("summary")) for one, step in own
+        },
         resolved=a_template(text(table, "resolved", place, RESOLVED), fields | {"lasted"}, place.at("resolved")),
         steps=finished(changed, until),
         only=tuple(sorted(onlys(changed, over.get("only", []), until, where.at("only")), key=lambda only: only.width)),

@@ -57,6 +57,7 @@ class Rule:
     summary: Template
     resolved: Template
     steps: tuple[Step, ...]
+    summaries: Mapping[Severity, Template] = field(default_factory=dict)  # of the steps that have a text of their own
     only: tuple[Only, ...] = ()  # narrowest first
     until: Metric | None = None  # the latch: an alert ends when this metric says 1, and not before
     inhibits: tuple[str, ...] = ()
@@ -71,7 +72,8 @@ class Rule:
     @property
     def fields(self) -> frozenset[str]:
         """The names that its texts ask for."""
-        return self.summary.fields | self.resolved.fields
+        texts = (self.summary, self.resolved, *self.summaries.values())
+        return frozenset().union(*(text.fields for text in texts))
 
     def mutes(self, other: "Rule") -> bool:
         """Say whether this rule inhibits the other: by name, by glob, or by subject (`gpu.*`); never itself."""

@@ -39,7 +39,7 @@ def told(alert: Alert, before: AlertState, severity: Severity, beat: Beat, look:
     elif after is AlertState.STALE and alert.summary:
         summary = alert.summary
     else:
-        summary = alert.summary = rule.summary.fill(numbers, words)
+        summary = alert.summary = rule.summaries.get(severity, rule.summary).fill(numbers, words)
     return Transition(
         rule=rule.name,
         target=alert.target,

@@ -112,6 +112,10 @@ FILE, CONF = "hot.toml", "/etc/gpuwatch/gpuwatch.toml"
         (('subject = "gpu"', 'subject = "gpus_"'), 'hot.subject: "gpus_" is not a subject; did you mean gpus?'),
         (('subject = "gpu"', "subject = 5"), "hot.subject: expected text, found 5"),
         (("[hot]", '[hot]\nsumary = "x"'), "hot.sumary: is not a known key; did you mean summary?"),
+        (
+            ('for = "30s"', 'for = "30s"\nsummary = "{wher}"'),
+            "hot.step[1].summary: {wher} is not known here; did you mean where?",
+        ),
         (("{where}", "{wher}"), "hot.summary: {wher} is not known here; did you mean where?"),
         (("{where}", "{where.__class__}"), "hot.summary: {where.__class__}: a field is a name"),
         (("{where}", "{where!r}"), "hot.summary: {where}: a field is a name"),

@@ -41,6 +41,7 @@ def test_one_degree_before_slowdown_is_critical_in_the_same_incident(story: Stor
     assert story.heard()[1].at - 600 <= 60
     (incident,) = story.incidents.open()
     assert (incident.severity.value, incident.highest.value, incident.id) == ("critical", "critical", "id-1")
+    assert "at 92 C, where the hardware cuts its clocks" in incident.summary
 
 
 def test_a_lower_severity_is_told_in_the_same_incident_and_keeps_the_highest(story: Story) -> None:
