@@ -15,7 +15,7 @@ from gpuwatch import __version__, detectors, notify, sd, shipped
 from gpuwatch.config import UNPLACED, Config
 from gpuwatch.daemon import answers, own
 from gpuwatch.daemon.beat import Beat
-from gpuwatch.daemon.building import NVML, Collector, cadences, collectors, machine
+from gpuwatch.daemon.building import NVML, Asked, Collector, cadences, collectors, machine
 from gpuwatch.daemon.remembering import Remembering, boot_id
 from gpuwatch.export import api
 from gpuwatch.export.page import Page
@@ -37,6 +37,7 @@ log = logging.getLogger("gpuwatch")
 
 BEAT = 1.0  # seconds
 WATCHED = 30.0  # seconds in which schedule, beat and HTTP must move, or the watchdog is not fed
+EAGER = 5.0  # seconds after the start in which the first reading of anything brings a beat
 STOP = 5.0  # seconds in which everything has stopped
 
 
@@ -69,13 +70,19 @@ class Daemon:
         self.server = Server(sockets, api.routes(self), web, clock)
         self.schedule = Schedule(clock)
         self.beat: Beat | None = None
+        self.eager_until = 0.0  # monotonic
 
     def post(self, reading: Reading) -> None:
-        """Put a reading on the board; from any thread."""
-        self.board.post(reading, self.clock.mono())
+        """Put a reading on the board; from any thread. While all is new it is judged at once: a first page waits for no tick."""
+        mono = self.clock.mono()
+        is_first = self.board.post(reading, mono)
+        if is_first and self.beat is not None and mono < self.eager_until:
+            self.beat.tick()
 
     def start(self) -> None:
-        """Start every room: what remembers first, what reads last but the schedule."""
+        """Start every room: the worker processes first, since they take longest, what remembers next, the schedule last."""
+        for asked in self.collectors:
+            asked.collector.start()
         self.notes += self.store.start()
         for note in self.notes:
             log.warning("%s", note)
@@ -93,16 +100,13 @@ class Daemon:
             page=self.page,
             reports=(self.report,),
         )
+        self.eager_until = self.clock.mono() + EAGER
         self.server.start()
         self.notifier.start()
-        for asked in self.collectors:
-            asked.collector.start()
         self.beat.start()
-        for asked in self.collectors:
-            for tier, period in asked.periods.items():
-                self.schedule.every(period, f"{asked.collector.name} {tier.value}", asker(asked.collector, tier))
-        self.schedule.every(BEAT, "beat", self.beat.tick)
-        self.schedule.every(BEAT, "notify", self.notifier.tick)
+        for (tier, period), ticks in asks(self.collectors).items():
+            self.schedule.every(period, f"{tier.value}, every {period:g} s", *ticks)
+        self.schedule.every(BEAT, "beat", self.beat.tick, self.notifier.tick)  # after the asks: it judges what they bring
         self.schedule.start()
 
     def stop(self) -> None:
@@ -116,7 +120,7 @@ class Daemon:
         self.notifier.stop(max(0.2, min(2.0, STOP - 1.5 - (self.clock.mono() - began))))
         self.server.stop(0.3)
         if not self.store.stop(max(0.5, STOP - 0.3 - (self.clock.mono() - began))):
-            log.error("the disk did not take everything in time")
+            log.error("the disk did not take everything: %s", self.store.problem())
 
     def progress(self) -> tuple[float, float, int]:
         """Return what grows while the daemon works: schedule, beats, HTTP loop."""
@@ -205,6 +209,16 @@ def run(config: Config, sockets: Sequence[socket.socket], web: WebConfig, clock:
         signal.signal(number, lambda *_: daemon.stopping.set())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     daemon.run()
+
+
+def asks(collectors: Sequence[Asked]) -> dict[tuple[Tier, float], list[Callable[[], None]]]:
+    """Return the ticks that ask the collectors, by tier and period; the slow first: a first page needs most what they have."""
+    found: dict[tuple[Tier, float], list[Callable[[], None]]] = {}
+    for tier in reversed(Tier):
+        for asked in collectors:
+            if tier in asked.periods:
+                found.setdefault((tier, asked.periods[tier]), []).append(asker(asked.collector, tier))
+    return found
 
 
 def asker(collector: Collector, tier: Tier) -> Callable[[], None]:

@@ -74,7 +74,7 @@ def collectors(config: Config, post: Callable[[Reading], None], clock: Clock) ->
 
 
 def three(source: Source | Simulated) -> dict[Tier, float]:
-    """Return the periods of a source with three tiers, the slow one first: it has what a first page needs most."""
+    """Return the periods of a source with three tiers."""
     return {Tier.SLOW: source.every_slow, Tier.NORMAL: source.every_normal, Tier.FAST: source.every}
 
 

@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 THREADS = 4
 WAITING = 32
+IDLE = 60.0  # seconds between two looks at whether to stop; `stop` wakes the threads by itself
 
 
 class PoolFullError(Exception):
@@ -63,7 +64,7 @@ class Pool:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                job = self._jobs.get(timeout=1.0)
+                job = self._jobs.get(timeout=IDLE)
             except queue.Empty:
                 continue
             if job is None or job.future.cancelled():

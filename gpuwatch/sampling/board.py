@@ -68,23 +68,28 @@ class Board:
         self._count = 0
         self._dropped = 0
 
-    def post(self, reading: Reading, mono: float) -> None:
-        """Keep a reading in place of the last one of its source, tier and target, also when its wall time goes back."""
+    def post(self, reading: Reading, mono: float) -> bool:
+        """Keep a reading in place of the last one of its source, tier and target, also when its wall time goes back.
+
+        Returns whether it is the first of its kind.
+        """
         key = (reading.source, reading.tier)
         life = self._lives.get(key)
         until = mono + (DEFAULT[reading.tier].life if life is None else life)
         with self._lock:
             place = self._places.get(reading.target)
-            if place is None or key not in place.kept:
+            is_first = place is None or key not in place.kept
+            if is_first:
                 if self._count >= self._limit:
                     self._dropped += 1
-                    return
+                    return False
                 self._count += 1
-                if place is None:
-                    place = self._places[reading.target] = Place()
+            if place is None:
+                place = self._places[reading.target] = Place()
             place.kept[key] = Kept(reading, mono, until)
             place.last = max(place.last, until)
             place.entry = None
+            return is_first
 
     def view(self, wall: float, mono: float) -> View:
         """Return what is known now. Entries that did not change are those of the last view: they are immutable."""

@@ -70,6 +70,23 @@ def test_a_tick_that_raises_is_said_once_and_does_not_stop_the_others(caplog: py
     assert caplog.messages[1].startswith("job broken works again after ")
 
 
+def test_ticks_of_one_job_come_together_and_one_that_raises_costs_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    ticks: list[tuple[str, float]] = []
+
+    def broken() -> None:
+        raise ValueError("x")
+
+    schedule = Schedule(SystemClock())
+    names = ("first", "second")
+    first, second = (lambda name=name: ticks.append((name, time.monotonic())) for name in names)
+    schedule.every(0.2, "both", first, broken, second)
+    with running(schedule):
+        until(lambda: len(ticks) >= 6)
+    assert [name for name, _ in ticks[:6]] == ["first", "second"] * 3
+    assert max(after - before for (_, before), (_, after) in zip(ticks[::2], ticks[1::2], strict=False)) < 0.1
+    assert caplog.messages == ["job both failed; it is tried again at its pace"]
+
+
 def test_progress_is_seen_without_any_job_being_due() -> None:
     schedule = Schedule(SystemClock())
     schedule.every(3600, "slow", lambda: None)

@@ -177,3 +177,11 @@ def test_a_source_without_a_cadence_lives_by_its_tier() -> None:
     full = board(look({TEMPERATURE["core"]: 60.0}, source="derived", tier=Tier.NORMAL))
     assert full.view(0, 29).entries[CARD].values
     assert not full.view(0, 30).entries[CARD].values
+
+
+def test_the_board_says_which_reading_is_the_first_of_its_kind() -> None:
+    new = Board(CADENCES)
+    assert new.post(look({POWER: 1.0}), 0.0)
+    assert not new.post(look({POWER: 2.0}), 1.0)
+    assert new.post(look({POWER: 2.0}, tier=Tier.SLOW), 1.0)
+    assert new.post(look({POWER: 2.0}, source="dcgm"), 1.0)
