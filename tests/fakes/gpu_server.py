@@ -9,7 +9,6 @@ Periods are short (fast 0.2 s, normal 1 s, slow 2 s), the deadline of a call is 
 """
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from tests.fakes.daemon import Page, Running
 from tests.fakes.host import HostTree
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.receiver import Receiver
+from tests.fakes.until import until
 
 PACE = 'every = "200ms"\nevery_normal = "1s"\nevery_slow = "2s"\ndeadline = "1s"'
 STAMP = re.compile(r"^\S+ \S+ ")
@@ -88,12 +88,13 @@ class GpuServer:
         def whole(page: Page) -> bool:
             if sum(value for _, value in page.all("gpuwatch_gpu_up")) != count:
                 return False
-            return all(len(page.all(name, **(dict(sensor="core") if "temp" in name else {}))) >= count for name in names)
+            return all(len({labels["uuid"] for labels, _ in page.all(name)}) >= count for name in names)
 
         return self.daemon.until(whole, seconds)
 
     def until_driver(self, state: str, seconds: float = 10.0) -> Page:
         """Wait until the page shows this state of the driver."""
+        until(lambda: self.daemon.get("/-/healthy")[0] == 200, seconds)
         return self.daemon.until(lambda page: page.state("gpuwatch_driver_state") == state, seconds)
 
     def moves(self, cards: Collection[int], seconds: float = 10.0) -> None:
@@ -130,6 +131,11 @@ class GpuServer:
         """Return the answer of /-/ready, line by line."""
         status, body = self.daemon.get("/-/ready")
         return status, body.splitlines()
+
+    def until_not_ready(self, seconds: float = 10.0) -> list[str]:
+        """Wait until /-/ready answers 503, and return its lines."""
+        until(lambda: self.ready()[0] == 503, seconds)
+        return self.ready()[1]
 
     def read_nvml(self) -> dict[str, dict[str, Any]]:
         """Run `gpuwatch read nvml` and return the last reading of each target that it printed, by subject and key."""
@@ -170,8 +176,3 @@ class GpuServer:
 
     def __exit__(self, *_: object) -> None:
         self.daemon.__exit__()
-
-
-def gone(pid: int) -> bool:
-    """Return whether a process has ended."""
-    return not os.path.exists(f"/proc/{pid}")
