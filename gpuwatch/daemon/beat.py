@@ -18,6 +18,7 @@ log = logging.getLogger("gpuwatch.beat")
 
 REPORT_EVERY = 10.0  # seconds between reports of our own numbers
 SAVE_EVERY = 60.0  # seconds between saves of what detectors and rules remember
+SAVE_EARLY = 5.0  # seconds between them in the first minute, in which most is learned: a host may die soon after it came up
 
 
 class Board(Protocol):
@@ -96,6 +97,7 @@ class Beat:
         self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
         self._alerts: dict[Target, Reading] = {}
         self._reported = self._saved = float("-inf")
+        self._began = clock.mono()
         self._failing = False
         self.finished: float | None = None  # monotonic time of the last whole beat
 
@@ -153,7 +155,7 @@ class Beat:
         self._store.observe(view)
         self._page.turn()
         self.finished = self._clock.mono()
-        if mono - self._saved >= SAVE_EVERY:
+        if mono - self._saved >= (SAVE_EARLY if mono - self._began < SAVE_EVERY else SAVE_EVERY):
             self._saved = mono
             self._detectors.save(mono, wall)
 

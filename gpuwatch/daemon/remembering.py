@@ -114,10 +114,12 @@ class Remembering:
     ) -> None:
         self._build, self._boot, self._runner = build, boot, build(None)
         self._store, self._engine, self._incidents, self._notifier = store, engine, incidents, notifier
+        self._has_run = False
         self.is_whole = False  # what earlier runs left has been taken over
 
     def run(self, view: View, wall: float) -> tuple[Sequence[Reading], Mapping[tuple[Target, Metric], Evidence]]:
         """Let every detector look at one beat."""
+        self._has_run = True
         return self._runner.run(view, wall)
 
     def recall(self, mono: float, wall: float) -> None:
@@ -138,6 +140,12 @@ class Remembering:
         if ended:
             self._store.commit(incidents=ended)
             self._notifier.changed(ended)
+        if self._has_run:
+            log.info(
+                "the alert memory could be read: %d open incidents and %d unsent messages of earlier runs are taken over",
+                sum(incident.ended_at is None for incident in memory.incidents),
+                len(memory.deliveries),
+            )
 
     def save(self, mono: float, wall: float, *, clean: bool = False) -> None:
         """Hand it to the store; `clean` says that this run is being ended in order."""

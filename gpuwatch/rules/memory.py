@@ -10,6 +10,7 @@ import msgspec
 
 from gpuwatch import catalogue
 from gpuwatch.model.alert import AlertState, Incident, Severity, Transition
+from gpuwatch.model.metric import Subject
 from gpuwatch.model.target import Target
 from gpuwatch.rules.alert import CALM, Alert, shifted
 from gpuwatch.rules.judge import Growth
@@ -115,8 +116,8 @@ def unpack(blob: bytes, rules: Mapping[str, Rule], mono: float, wall: float) -> 
 
 
 def target_of(incident: Incident) -> Target:
-    """Return the target that an incident is about."""
-    subject = catalogue.SUBJECTS[incident.subject]
+    """Return the target that an incident is about; its subject may be one that only a newer gpuwatch knows."""
+    subject = catalogue.SUBJECTS.get(incident.subject) or Subject(incident.subject)
     labels = {label: incident.labels[label] for label in subject.labels if label in incident.labels}
     return Target(subject=subject, key=incident.key, labels=labels, info=incident.info)
 

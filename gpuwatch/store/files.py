@@ -4,6 +4,7 @@ Nothing is ever deleted: a corrupt, foreign or newer file is renamed beside itse
 (`gpuwatch.db.corrupt-20231114T221320Z`), and a fresh one is begun.
 """
 
+import os
 import sqlite3
 import time
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from gpuwatch.store.schema import PAGE
 BUSY = 1.0  # seconds to wait for another process's lock
 COMPANIONS = ("-wal", "-shm", "-journal")
 LOG = 4 << 20  # bytes to which SQLite's log grows before it is copied into the database
+FULL = 1 << 20  # free bytes below which a disk is called full: SQLite needs some for its log and index
 ASIDE_LIMIT = 4  # moves aside within one opening: each reason once, and an end
 
 
@@ -167,6 +169,14 @@ class Database:
         """Return an engine that only reads, for any thread; of `path` where it is not our own file."""
         source = path or self.path
         return self._engine if source is None else sqlite(source, read_only=True)
+
+    def fullness(self) -> str:
+        """Say that the file system is full where it is: for SQLite that can be an I/O error (it cannot grow its -shm file)."""
+        try:
+            space = os.statvfs(self.path.parent) if self.path else None
+        except OSError:
+            return ""
+        return " (its file system is full)" if space and space.f_bavail * space.f_frsize < FULL else ""
 
     def size(self) -> int:
         """Return the bytes that the file and its log take, 0 where there is none."""

@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 IDLE = 1.0  # seconds between two looks at the queues without a call
 TIDY = 0.05  # seconds between two steps of retention
-PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before the next try after the first, second, ... failure
+PAUSES = (0.5, 1.0, 2.0, 5.0)  # seconds before the next try after the first, second, ... failure
 STALLED = 3.0  # seconds after which a write counts as stuck (rulings 7)
-CALM = 5.0  # seconds without one after which it is said that the disk answers again: a slow disk is said once, not each write
+CALM = 2.0  # seconds without one after which it is said that the disk answers again: a slow disk is said once, not each write
 PRUNE = 3600.0  # seconds between two prunings of the alert memory
 BETWEEN = 200_000  # steps of SQLite's machine after which a long statement lets alerts pass: some 10 ms
 
@@ -106,13 +106,13 @@ class Writer:
             return list(self._notes)
 
     def stop(self, seconds: float) -> bool:
-        """Write what is queued and end; False where that took too long, and the thread is left to its disk."""
+        """Write what is queued and end; False where the disk refused, or took too long, and the thread is left to it."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join(seconds)
-        return not self._thread.is_alive()
+        return not (self._thread.is_alive() or self._memory.waiting or self._rounds.waiting)
 
     def stalled(self) -> float:
         """Return for how many seconds the present operation has made no progress, 0 where none runs."""
@@ -202,7 +202,7 @@ class Writer:
     def _failed(self, side: Side, error: Exception) -> None:
         """Close, and either begin afresh or say when the next try is."""
         self.counts.failed += 1
-        self._drop(side, f"the {side.database.layout.name} cannot be used: {words(error)}")
+        self._drop(side, f"the {side.database.layout.name} cannot be used: {words(error)}{side.database.fullness()}")
         if trouble(error) is Trouble.CORRUPT:
             try:
                 side.database.aside(Verdict("corrupt", f"has become corrupt ({words(error)})"))

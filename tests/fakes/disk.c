@@ -2,7 +2,7 @@
  *
  * FAKE_DISK_PREFIX   paths that begin with it are on the failing disk
  * FAKE_DISK_CONTROL  file that says what happens, read at every call: "<fault> <call> <first>"
- *                    fault  ok, enospc, eio, stall
+ *                    fault  ok, enospc (statvfs then says that no block is free), eio, stall
  *                    call   write (pwrite, pwrite64, write), sync (fsync, fdatasync), any
  *                    first  the fault begins with the first, second, ... such call since the control file changed
  * FAKE_DISK_FAULTS   file that gets one byte a fault, so that a test can see that faults happened
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -145,3 +146,16 @@ int fdatasync(int fd)
     FAIL(fd, SYNC);
     return NEXT(int, "fdatasync", int)(fd);
 }
+
+int statvfs(const char *path, struct statvfs *space)
+{
+    const char *prefix = getenv("FAKE_DISK_PREFIX");
+    char text[64];
+    int result = NEXT(int, "statvfs", const char *, struct statvfs *)(path, space);
+    control(text, sizeof text);
+    if (result == 0 && prefix && strncmp(path, prefix, strlen(prefix)) == 0 && strncmp(text, "enospc", 6) == 0)
+        space->f_bavail = space->f_bfree = 0;
+    return result;
+}
+
+int statvfs64(const char *path, struct statvfs64 *space) __attribute__((alias("statvfs")));

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -109,6 +110,16 @@ def test_an_incident_of_a_rule_that_was_switched_off_ends(tell: Tell) -> None:
     story.restart(away=5).at(300)
     assert [one.after for one in story.heard()] == ["firing", "inactive"]
     assert story.transitions[-1][1].words["because"] == "the rule is switched off"
+
+
+def test_an_incident_of_a_subject_that_only_a_newer_gpuwatch_knows_ends_after_a_downgrade(story: Story) -> None:
+    story.gpu(0, temperature=88.0).at(200)
+    (known,) = story.incidents.open()
+    newer = replace(known, id="id-9", rule="pump_failed", subject="pump", key="pump 1")
+    story.incidents.restore([known, newer])
+    (ended,) = story.incidents.apply(story.engine.adopt([known, newer], story.mono, story.wall))
+    assert (ended.id, ended.state, ended.words["because"]) == ("id-9", AlertState.INACTIVE, "the rule is switched off")
+    assert story.incidents.open() == [known]
 
 
 def test_a_changed_threshold_is_judged_anew_and_does_not_flap(tell: Tell) -> None:  # E16
