@@ -59,11 +59,11 @@ class Daemon:
         self.notifier = Notifier(channels, self.store, clock, config.host.name, self.store.ids)
         self.remembering = Remembering(
             lambda before: detectors.Runner(detectors.build(config, before)),
-            boot_id(config),
-            self.store,
-            self.engine,
-            self.incidents,
-            self.notifier,
+            boot=boot_id(config),
+            store=self.store,
+            engine=self.engine,
+            incidents=self.incidents,
+            notifier=self.notifier,
         )
         self.page = Page(self.view, clock)
         self.host = config.host.name

@@ -106,6 +106,7 @@ class Remembering:
     def __init__(
         self,
         build: Callable[[Before | None], Runner],
+        *,
         boot: str,
         store: Store,
         engine: Engine,
