@@ -9,6 +9,8 @@ import pytest
 from gpuwatch.catalogue import gpu
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Reading, Tier
+from gpuwatch.sources.nvml import readers
+from gpuwatch.sources.nvml.fields import Field
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.nvml_worker import NvmlWorker, missing
 
@@ -238,6 +240,20 @@ def test_parts_without_memory_of_their_own_say_so_and_disturb_nobody(tmp_path: P
         assert (fast.gpu(key).fault, slow.gpu(key).fault) == (None, None)
         assert (fast.gpu(key).values == {}) == (key == "index-2")
     assert slow.gpu(fake.uuid(3)).values[gpu.MEMORY_UNIFIED] == 0.0
+
+
+@pytest.mark.parametrize("code", [2, 25])
+def test_a_part_that_tells_nothing_stays_open_where_its_driver_is_older_than_we_are(tmp_path: Path, code: int) -> None:
+    """Fields and arguments that a driver does not know are no sign of a handle that it does not know."""
+    fake = FakeNvml(tmp_path, gpus=1, model="Orin", driver="535.154.05")
+    chains = (*readers.PCIE_COUNTERS, *(chain for tier in Tier for chain in readers.CHAINS[tier]))
+    for field in (way for chain in chains for way in chain.ways if isinstance(way, Field)):
+        fake.field(0, field.number, code)
+    with closing(NvmlWorker(fake)) as worker:
+        found = [worker.ask(tier).gpu("index-0") for tier in (*Tier, *Tier)]
+        log = worker.log()
+    assert [None] * 6 == [reading.fault for reading in found]
+    assert "handle" not in log
 
 
 def test_a_card_of_its_own_memory_that_does_not_tell_it_is_not_called_unified(tmp_path: Path) -> None:

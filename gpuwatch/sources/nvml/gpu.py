@@ -129,7 +129,7 @@ class Gpu:
         except GpuGoneError as error:
             self.lose(verdicts.gone(error.code))
             return [reading for each in Tier for reading in self.silent(each)]  # at once: no old value outlives the GPU
-        if tier is Tier.FAST and not look.values and verdicts.PERMANENT.issuperset(look.codes) and not self._mute:
+        if tier is Tier.FAST and not look.values and not look.codes and not self._mute:
             self._mute = True  # Tegra and Jetson (XuehaiPan/nvitop#168)
             log.info("%s, %s: NVML offers no telemetry of this part", self, self.identity.info.get("name", "without a name"))
         gave = bool(look.values)
@@ -169,7 +169,7 @@ class Gpu:
 
     def _judge(self, learned: Learned, plan: Plan, look: Look, *, gave: bool) -> Fault | None:
         """Return what the errors of this look say about the GPU as a whole; `gave`: a call has answered with a value."""
-        codes = frozenset(look.codes) - verdicts.PERMANENT
+        codes = frozenset(look.codes)
         learned.barren = 0 if gave or not codes else learned.barren + 1
         if learned.barren == 1:
             self._barren_since = self._clock.mono()

@@ -10,7 +10,7 @@ from gpuwatch.sources.nvml.answers import Given
 from gpuwatch.sources.nvml.fields import Field
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, GpuGoneError, Library
 from gpuwatch.sources.nvml.readers import Call, Chain
-from gpuwatch.sources.nvml.ways import Ways, why
+from gpuwatch.sources.nvml.ways import Ways, permanent, why
 
 Give = Callable[[Any], Given]
 Step = tuple[Chain, Call, Callable[..., Any] | None, Give]
@@ -43,7 +43,7 @@ class Look:
         self.values: dict[Metric, float] = {}
         self.absent: dict[Metric, Absence] = {}
         self.given: dict[Chain, Given] = {}
-        self.codes: list[int] = []
+        self.codes: list[int] = []  # what is no matter of an older driver or a lesser card
         self._library = library
         self._handle = handle
         self._ways = ways
@@ -115,7 +115,8 @@ class Look:
 
     def _refused(self, chain: Chain, way: Call | Field, code: int) -> Call | None:
         """Note an error; return the call to make instead, None where there is none."""
-        self.codes.append(code)
+        if not permanent(way, code):
+            self.codes.append(code)
         self.absent.update(dict.fromkeys(chain.metrics, why(code, way)))
         if not self._ways.refused(chain, way, code, self._now):
             return None
