@@ -5,8 +5,6 @@ import binascii
 import hashlib
 from collections.abc import Mapping
 
-import bcrypt
-
 REMEMBER = 300.0  # seconds
 MOST = 256  # headers remembered; a site has a few
 # Compared with when the user is unknown, so that the time of the answer does not tell who exists. Nobody has its password.
@@ -42,6 +40,8 @@ class Passwords:
         found = credentials(header)
         if found is None:
             return None
+        import bcrypt  # noqa: PLC0415 - only a host with passwords pays for it
+
         user, password = found
         # bcrypt looks at 72 bytes; its Python library refuses more, Go's cuts
         right = bcrypt.checkpw(password.encode()[:72], self._users.get(user, NOBODY))

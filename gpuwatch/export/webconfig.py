@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gpuwatch.config import ConfigError, unknown
 
 log = logging.getLogger(__name__)
@@ -78,6 +76,8 @@ def load(file: str) -> WebConfig:
     """Read the file, "" for none; relative paths in it count from its folder. Raises ConfigError."""
     if not file:
         return WebConfig()
+    import yaml  # noqa: PLC0415 - only a host that has such a file pays its 1 MB and 12 ms
+
     try:
         table = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
