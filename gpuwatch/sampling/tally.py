@@ -33,10 +33,10 @@ def numbers(standing: Standing, last: float | None, restarts: Mapping[Reason, in
 def reading(source: str, values: Mapping[Metric, float], wall: float) -> Reading:
     """Return one source's numbers as a reading."""
     target = Target(subject=own.COLLECTOR, key=source, labels={"collector": source})
-    return Reading(source="own", tier=Tier.FAST, target=target, at=wall, took=0.0, values=values)
+    return Reading(source="own", tier=Tier.NORMAL, target=target, at=wall, took=0.0, values=values)
 
 
 def dropped(queue: str, count: int, wall: float) -> Reading:
     """Return the reading that says how much a bounded queue has dropped."""
     target = Target(subject=own.QUEUE, key=queue, labels={"queue": queue})
-    return Reading(source="own", tier=Tier.FAST, target=target, at=wall, took=0.0, values={own.QUEUE_DROPPED: float(count)})
+    return Reading(source="own", tier=Tier.NORMAL, target=target, at=wall, took=0.0, values={own.QUEUE_DROPPED: float(count)})

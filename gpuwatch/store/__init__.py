@@ -198,4 +198,4 @@ class Store:
 
 def reading(target: Target, wall: float, values: dict[Metric, float]) -> Reading:
     """Return one reading of our own."""
-    return Reading(source="store", tier=Tier.FAST, target=target, at=wall, took=0.0, values=values)
+    return Reading(source="store", tier=Tier.NORMAL, target=target, at=wall, took=0.0, values=values)
