@@ -1,5 +1,6 @@
 """The driver as a whole: every way in which NVML does not start, or stops, has a state of its own and a way back."""
 
+import importlib.util
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -80,6 +81,38 @@ def test_a_broken_module_of_that_name_is_named_by_its_file(fake: FakeNvml, tmp_p
     assert found.driver.fault is not None
     assert str(tmp_path / "path/pynvml.py") in found.driver.fault.words
     assert words in found.driver.fault.words
+
+
+def shadow(folder: Path, more: str) -> dict[str, str]:
+    """Put nvidia-ml-py with something more first on the module path; return the environment for it."""
+    spec = importlib.util.find_spec("pynvml")
+    assert spec is not None
+    assert spec.origin is not None
+    folder.mkdir()
+    (folder / "pynvml.py").write_text(f"exec(compile(open({spec.origin!r}).read(), 'real', 'exec'))\n{more}")
+    return {"PYTHONPATH": str(folder)}
+
+
+def test_an_old_module_is_refused_rather_than_called_with_what_it_does_not_take(fake: FakeNvml, tmp_path: Path) -> None:
+    """The package `pynvml` before 12 shadows nvidia-ml-py; in its older releases memory has no version 2."""
+    old = "memory = nvmlDeviceGetMemoryInfo\ndef nvmlDeviceGetMemoryInfo(handle):\n    return memory(handle)\ndel nvmlMemory_v2\n"
+    with closing(NvmlWorker(fake, environment=shadow(tmp_path / "path", old))) as worker:
+        found = worker.ask(Tier.NORMAL)
+    assert found.state == "failed"
+    assert found.driver.fault is not None
+    assert "is too old: it lacks nvmlMemory_v2" in found.driver.fault.words
+
+
+def test_a_bug_met_while_one_gpu_is_opened_costs_that_gpu_alone(fake: FakeNvml, tmp_path: Path) -> None:
+    odd = (
+        "minor = nvmlDeviceGetMinorNumber\ndef nvmlDeviceGetMinorNumber(handle):\n"
+        "    number = minor(handle)\n    if number == 1:\n        raise TypeError('odd')\n    return number\n"
+    )
+    with closing(NvmlWorker(fake, environment=shadow(tmp_path / "path", odd))) as worker:
+        found = worker.until(Tier.FAST, lambda round_: len(round_.of(GPU)) == 2)
+        assert fault_of(found.gpu(fake.uuid(0))) == ("", None)
+        assert fault_of(found.gpu(fake.uuid(1))) == ("unknown_error", 999)
+        assert "a bug in nvml-gpu-1" in worker.log()
 
 
 def test_a_driver_that_comes_late_is_picked_up_as_soon_as_its_module_is_loaded(fake: FakeNvml) -> None:

@@ -20,6 +20,7 @@ NEEDED = (
     "nvmlDeviceGetUUID",
     "nvmlDeviceGetPciInfo",
     "nvmlDeviceGetFieldValues",
+    "nvmlMemory_v2",  # without it nvmlDeviceGetMemoryInfo takes no version, and asking for one is a TypeError
 )
 
 

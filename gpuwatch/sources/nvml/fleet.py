@@ -114,21 +114,26 @@ class Fleet:
         lane.submit(lambda: self._open(opening))
 
     def _open(self, opening: Opening) -> None:
-        """Open one index; runs on the opening's lane."""
-        code = 0
+        """Open one index; runs on the opening's lane, which logs what is a bug: that costs this GPU, as any error does."""
+        code = verdicts.UNKNOWN
+        found: tuple[Identity, Any] | None = None
         try:
             handle = self._library.named("nvmlDeviceGetHandleByIndex", opening.index)
-            identity = identify(self._library, handle, opening.index, self._config)
-        except DriverGoneError as error:
-            code = error.code
-            self._driver_gone(code)
+            found = identify(self._library, handle, opening.index, self._config), handle
         except CallError as error:
             code = error.code
+            if isinstance(error, DriverGoneError):
+                self._driver_gone(code)
+        finally:
+            self._came_back(opening, found, code)
+
+    def _came_back(self, opening: Opening, found: tuple[Identity, Any] | None, code: int) -> None:
+        """Take what an opening gave: who the GPU is and its handle, or the code that it ended with."""
         with self._lock:
             if self._openings.get(opening.index) is opening:
                 del self._openings[opening.index]
-            if code == 0:
-                self._opened(opening, identity, handle)
+            if found is not None:
+                self._opened(opening, *found)
             elif code not in verdicts.PROCESS_WIDE:
                 self._refuse(opening, verdicts.not_opened(code, self._library.describe(code)))
             if opening.gpu is None or opening.gpu.lane is not opening.lane:
