@@ -8,7 +8,6 @@ raise the same ConfigError.
 
 import difflib
 import os
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,16 +16,15 @@ from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
+from gpuwatch.model.quantity import Duration, Size, duration, size
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-SIZE = re.compile(r"(\d+(?:\.\d+)?)(B|KiB|MiB|GiB|TiB)")
-BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 T = TypeVar("T", bound=msgspec.Struct)
+Period = Annotated[Duration, "over 0"]
 
 
 class ConfigError(Exception):
@@ -35,30 +33,6 @@ class ConfigError(Exception):
     def __init__(self, place: str, key: str, problem: str) -> None:
         super().__init__(f"{place}: {key}: {problem}" if key else f"{place}: {problem}")
         self.place, self.key, self.problem = place, key, problem
-
-
-class Duration(float):
-    """Seconds; written in TOML as a string with a unit: "500ms", "10s", "2m", "4h", "7d"."""
-
-
-class Size(int):
-    """Bytes; written in TOML as a string with a unit: "512MiB", "2GiB"."""
-
-
-def duration(text: str) -> Duration:
-    """Convert "10s" and the like; raises ValueError saying what is expected."""
-    found = DURATION.fullmatch(text)
-    if found is None:
-        raise ValueError('expected a duration with a unit, such as "500ms", "10s", "2m", "4h" or "7d"')
-    return Duration(float(found[1]) * SECONDS[found[2]])
-
-
-def size(text: str) -> Size:
-    """Convert "2GiB" and the like; raises ValueError saying what is expected."""
-    found = SIZE.fullmatch(text)
-    if found is None:
-        raise ValueError('expected a size with a unit, such as "512MiB" or "2GiB"')
-    return Size(float(found[1]) * BYTES[found[2]])
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,8 +72,8 @@ class Store(Section, frozen=True):
     url: str = ""  # default: gpuwatch.db in the state folder
     state: str = ""  # file of the alert memory; default: state.db beside the history, in the state folder for a database server
     max_size: Size | None = None  # default: the smaller of 2 GiB and 5 % of the file system
-    keep_raw: Duration = Duration(7 * 86400)
-    keep_incidents: Duration = Duration(3 * 365 * 86400)
+    keep_raw: Period = Duration(7 * 86400)
+    keep_incidents: Period = Duration(3 * 365 * 86400)
 
 
 class Paths(Section, frozen=True):
@@ -115,10 +89,10 @@ class Source(Section, frozen=True):
     """What every source has: whether it is on, its three periods, and how long it may take."""
 
     enabled: bool = True
-    every: Duration = Duration(1)
-    every_normal: Duration = Duration(10)
-    every_slow: Duration = Duration(60)
-    deadline: Duration = Duration(5)
+    every: Period = Duration(1)
+    every_normal: Period = Duration(10)
+    every_slow: Period = Duration(60)
+    deadline: Period = Duration(5)
 
 
 class Nvml(Source, frozen=True):
@@ -127,15 +101,15 @@ class Nvml(Source, frozen=True):
     A worker that answers for as long counts as well again.
     """
 
-    backoff: Duration = Duration(60)
+    backoff: Period = Duration(60)
 
 
 class Smart(Section, frozen=True):
-    """How SMART is read. Mode `run` calls smartctl (needs root or capabilities)."""
+    """How SMART is read: by smartctl, which needs root or capabilities."""
 
     enabled: bool = True
-    every: Duration = Duration(600)
-    deadline: Duration = Duration(30)  # for one disk
+    every: Period = Duration(600)
+    deadline: Period = Duration(30)  # for one disk
     smartctl: str = "smartctl"  # program name or path
     standby: bool = True  # leave sleeping rotational disks asleep
 
@@ -144,8 +118,8 @@ class Probe(Section, frozen=True):
     """The short-lived worker that touches devices and mounts: PCI, file systems, sensors."""
 
     enabled: bool = True
-    every: Duration = Duration(60)
-    deadline: Duration = Duration(10)  # for one thing it looks at
+    every: Period = Duration(60)
+    deadline: Period = Duration(10)  # for one thing it looks at
 
 
 class Simulated(Section, frozen=True):
@@ -153,10 +127,10 @@ class Simulated(Section, frozen=True):
 
     enabled: bool = False
     scenario: str = ""  # default: the shipped demo
-    every: Duration = Duration(1)
-    every_normal: Duration = Duration(10)
-    every_slow: Duration = Duration(60)
-    deadline: Duration = Duration(5)
+    every: Period = Duration(1)
+    every_normal: Period = Duration(10)
+    every_slow: Period = Duration(60)
+    deadline: Period = Duration(5)
 
 
 class Sources(Section, frozen=True):
@@ -250,7 +224,7 @@ def open_all(file: Path | None, where: Places) -> Loaded:
     tables: list[tuple[Path, dict[str, Any]]] = []
     if file is not None or is_there(main):
         tables.append((main, read(main)))
-    tables += [(extra, read(extra)) for extra in sorted((main.parent / "conf.d").glob("*.toml"))]
+    tables += [(extra, read(extra)) for extra in extras(main.parent / "conf.d")]
     merged: dict[str, Any] = {}
     origin: dict[str, Path] = {}
     for path, table in tables:
@@ -267,6 +241,16 @@ def is_there(path: Path) -> bool:
     except OSError as error:
         raise ConfigError(str(path), "", f"cannot be read: {error.strerror}") from None
     return True
+
+
+def extras(folder: Path) -> list[Path]:
+    """Return the further files in name order; a folder that we may not look into is a mistake, not an empty one."""
+    try:
+        return sorted(found for found in folder.iterdir() if found.suffix == ".toml")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise ConfigError(str(folder), "", f"cannot be read: {error.strerror}") from None
 
 
 def settle(config: Config, where: Places) -> Config:
@@ -344,9 +328,12 @@ def convert_one(value: object, hint: Any, origin: Mapping[str, Path], main: str,
     if nested and isinstance(value, list):
         return [convert_one(item, inner[-1], origin, main, f"{name}[{index}]") for index, item in enumerate(value)]
     try:
-        return cast("object", msgspec.convert(value, hint, dec_hook=from_text))
+        found = cast("object", msgspec.convert(value, hint, dec_hook=from_text))
     except msgspec.ValidationError as error:
         raise ConfigError(blame(name, origin, main), name, f"{said(error)}, found {shown(value)}") from None
+    if found == 0 and (hint == Period or isinstance(found, Size)):
+        raise ConfigError(blame(name, origin, main), name, f"expected more than 0, found {shown(value)}")
+    return found
 
 
 def from_text(kind: type, value: object) -> object:
@@ -366,7 +353,9 @@ def said(error: msgspec.ValidationError) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a found value as TOML would write it, short."""
+    """Return a found value as TOML would write it, short. What is in a table or an array may be secret: it is not shown."""
+    if isinstance(value, (dict, list)):
+        return "a table" if isinstance(value, dict) else "an array"
     text = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
     return text if len(text) <= 60 else text[:57] + "..."
 

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpuwatch import catalogue
-from gpuwatch.config import BYTES, DURATION, SECONDS, SIZE, duration, size
 from gpuwatch.model.metric import Kind, Metric, Subject
+from gpuwatch.model.quantity import BYTES, DURATION, SECONDS, SIZE, duration, size
 
 TOKEN = re.compile(r"\s*(?:(-?\d+(?:\.\d+)?(?:[A-Za-z]+)?)|([A-Za-z_][A-Za-z0-9_]*)|(>=|<=|==|!=|>|<|\(|\)|,))")
 OPERATORS = (">", ">=", "<", "<=", "==", "!=")

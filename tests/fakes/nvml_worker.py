@@ -15,8 +15,9 @@ from typing import BinaryIO, cast
 from gpuwatch import config as configuration
 from gpuwatch.catalogue.gpu import DRIVER, FAN, GPU, GPUS, VISIBLE
 from gpuwatch.catalogue.own import OWN
-from gpuwatch.config import Config, Duration, Gpu, Nvml, Paths, Sources
+from gpuwatch.config import Config, Gpu, Nvml, Paths, Sources
 from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.model.quantity import Duration
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.sources import wire
 from tests.fakes.nvml import FakeNvml

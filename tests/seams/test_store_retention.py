@@ -7,9 +7,9 @@ from sqlalchemy import Connection, Select, func, select
 
 from gpuwatch import config
 from gpuwatch.catalogue import gpu
-from gpuwatch.config import Duration, Size
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.delivery import Outcome
+from gpuwatch.model.quantity import Duration, Size
 from gpuwatch.store import records
 from gpuwatch.store.archive import CHUNK, LEAST, Archive, read
 from gpuwatch.store.files import Database

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gpuwatch.config import Duration, Section
+from gpuwatch.config import Section
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.delivery import Delivery, Outcome
+from gpuwatch.model.quantity import Duration
 
 
 class Keys(Section, frozen=True):

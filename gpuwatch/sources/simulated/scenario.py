@@ -25,7 +25,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gpuwatch.config import ConfigError, Duration, convert
+from gpuwatch.config import ConfigError, convert
+from gpuwatch.model.quantity import Duration
 from gpuwatch.sources.simulated.models import MODELS
 
 if sys.version_info >= (3, 11):

@@ -1,11 +1,13 @@
 """The simulated host obeys physics and its scenario."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from gpuwatch.catalogue import disk, gpu
-from gpuwatch.config import Config, ConfigError, Duration, Gpu, Simulated, Sources
+from gpuwatch.catalogue import disk, gpu, host
+from gpuwatch.config import Config, ConfigError, Gpu, Simulated, Sources
+from gpuwatch.model.quantity import Duration
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.sources.simulated import World, source
 from gpuwatch.sources.simulated.scenario import DEMO, Event, Kind, Load, Scenario, check, read
@@ -161,6 +163,13 @@ def test_every_model_can_be_simulated() -> None:
         card = simulated.cards[0]
         assert 50 < card.temperature < card.model.slowdown
         assert card.model.idle_power < card.power <= card.model.power_limit
+
+
+def test_every_card_of_the_largest_host_has_a_pci_address_of_its_own() -> None:
+    large = World(Scenario(gpus=72, disks=0))
+    readings = [one for one in large.readings(Tier.SLOW, Config(), 0.0, 0.0) if one.target.subject is host.PCI]
+    found = {one.target.key for one in readings if re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:00\.0", one.target.key)}
+    assert len(found) == 72
 
 
 def test_the_demo_shows_each_kind_of_fault_within_two_minutes() -> None:

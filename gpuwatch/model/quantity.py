@@ -1,0 +1,32 @@
+"""Durations and sizes, as people write them: a number with its unit."""
+
+import re
+
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+SIZE = re.compile(r"(\d+(?:\.\d+)?)(B|KiB|MiB|GiB|TiB)")
+BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+class Duration(float):
+    """Seconds; written in TOML as a string with a unit: "500ms", "10s", "2m", "4h", "7d"."""
+
+
+class Size(int):
+    """Bytes; written in TOML as a string with a unit: "512MiB", "2GiB"."""
+
+
+def duration(text: str) -> Duration:
+    """Convert "10s" and the like; raises ValueError saying what is expected."""
+    found = DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError('expected a duration with a unit, such as "500ms", "10s", "2m", "4h" or "7d"')
+    return Duration(float(found[1]) * SECONDS[found[2]])
+
+
+def size(text: str) -> Size:
+    """Convert "2GiB" and the like; raises ValueError saying what is expected."""
+    found = SIZE.fullmatch(text)
+    if found is None:
+        raise ValueError('expected a size with a unit, such as "512MiB" or "2GiB"')
+    return Size(float(found[1]) * BYTES[found[2]])
