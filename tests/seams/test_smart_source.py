@@ -14,7 +14,8 @@ from typing import BinaryIO, cast
 import pytest
 
 from gpuwatch.catalogue import disk
-from gpuwatch.config import Config, Duration, Paths, Smart, Sources, plain
+from gpuwatch.config import Config, Paths, Smart, Sources, plain
+from gpuwatch.model.quantity import Duration
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.sources import wire
 from gpuwatch.sources.smart import source
@@ -352,8 +353,21 @@ def test_a_text_that_pysmart_cannot_parse_costs_its_numbers_and_not_the_verdict(
     text = drive.text.replace(" [1.02 TB]", "")
     three.smartctl.answers("nvme0n1", three.smartctl.document("nvme0n1", drive.tree, text))
     three.round()
-    assert (three.state("nvme0n1"), three.readings["nvme0n1"].target.info["parser"]) == ("ok", "json")
+    info = three.readings["nvme0n1"].target.info
+    assert (three.state("nvme0n1"), info["parser"], info["odd"]) == ("ok", "json", "pySMART fails on the text (IndexError)")
     assert float(2**100) * 512_000 == three.readings["nvme0n1"].values[disk.LIFETIME_BYTES["read"]]
+
+
+def test_parsers_that_differ_are_told_with_the_disk_and_not_logged_every_round(
+    three: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    tree = nvme(media_errors=7).tree
+    three.smartctl.answers("nvme0n1", three.smartctl.document("nvme0n1", tree, nvme(media_errors=6).text))
+    caplog.set_level("DEBUG")
+    three.round()
+    info = three.readings["nvme0n1"].target.info
+    assert (three.state("nvme0n1"), info["odd"]) == ("warn", "pySMART and JSON differ in media_errors; JSON counts")
+    assert "differ" not in caplog.text
 
 
 def test_invalid_utf_8_in_a_name_is_shown_harmlessly(three: Host, tmp_path: Path) -> None:

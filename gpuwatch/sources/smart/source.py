@@ -6,7 +6,6 @@ disabled, options, failed; the verdict of each is unknown.
 """
 
 import errno
-import logging
 import os
 import re
 from collections.abc import Mapping
@@ -31,8 +30,6 @@ CALLS, KILLING, KILLING_LEAST = 0.8, 0.1, 0.5
 NO_JSON = re.compile(r"UNRECOGNIZED OPTION: *'?-?-?j", re.IGNORECASE)  # smartctl before 7.0
 WORDS_LIMIT = 300
 
-log = logging.getLogger("gpuwatch.smart")
-
 
 def source(config: Config, clock: Clock) -> "Smart":
     """Build the source; nothing is looked up or started before the first round."""
@@ -41,11 +38,15 @@ def source(config: Config, clock: Clock) -> "Smart":
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at one disk: the facts where there are any, the verdict in every case, and how it was parsed."""
+    """One look at one disk: the facts where there are any, the verdict in every case, how it was parsed and what was odd in that.
+
+    What is odd is told in the Reading, not logged: this process knows no earlier round, and would say the same in every one.
+    """
 
     verdict: Verdict
     facts: Facts | None = None
     parser: str = ""
+    odd: str = ""
 
 
 class Smart:
@@ -146,6 +147,7 @@ def info(look: Look) -> Mapping[str, str]:
         "firmware": facts.firmware if facts else "",
         "family": facts.family if facts else "",
         "parser": look.parser,
+        "odd": look.odd,
         "reason": "; ".join(look.verdict.reasons),
     }
     return {name: printable(value, WORDS_LIMIT) for name, value in said.items() if value}
@@ -195,28 +197,29 @@ def read_json(run: Run) -> Look:
     if doc is None:
         size = len(run.output)
         return unknown("garbage", f"smartctl printed no whole JSON ({size} bytes, exit status {run.status})", run.status)
-    facts, parser = document.facts(doc, run.status), "json"
+    facts = document.facts(doc, run.status)
     lines = doc.lines("smartctl", "output")
-    if lines and (parsed := parse(lines, run.status, facts.protocol)):
-        facts, differ = merge(facts, parsed)
-        parser = "json and pySMART"
-        if differ:
-            log.info("%s: pySMART and JSON differ in %s; JSON counts", facts.model, ", ".join(differ))
-    return Look(judge(facts), facts, parser)
+    if not lines:
+        return Look(judge(facts), facts, "json")
+    parsed, why = parse(lines, run.status, facts.protocol)
+    if parsed is None:
+        return Look(judge(facts), facts, "json", f"pySMART fails on the text ({why})")
+    facts, differ = merge(facts, parsed)
+    words = f"pySMART and JSON differ in {', '.join(differ)}; JSON counts" if differ else ""
+    return Look(judge(facts), facts, "json and pySMART", words)
 
 
 def read_text(run: Run) -> Look:
     """Understand a run of a smartctl older than 7.0: what pySMART parses is all there is."""
-    facts = parse(text(run).splitlines(), run.status)
+    facts, why = parse(text(run).splitlines(), run.status)
     if facts is None:
-        return unknown("garbage", f"the text of smartctl could not be parsed (exit status {run.status})", run.status)
+        return unknown("garbage", f"the text of smartctl could not be parsed (exit status {run.status}, {why})", run.status)
     return Look(judge(facts), facts, "text")
 
 
-def parse(lines: list[str], status: int, protocol: str = "") -> Facts | None:
-    """Return what pySMART reads, None where it fails: that costs its numbers, never the disk or the next one."""
+def parse(lines: list[str], status: int, protocol: str = "") -> tuple[Facts | None, str]:
+    """Return what pySMART reads, None and why where it fails: that costs its numbers, never the disk or the next one."""
     try:
-        return pysmart.facts(lines, status, protocol)
+        return pysmart.facts(lines, status, protocol), ""
     except Exception as error:  # noqa: BLE001 - pySMART raises IndexError, StopIteration, ValueError for lines it does not know
-        log.warning("pySMART could not parse the text of smartctl (%s: %s)", type(error).__name__, error)
-        return None
+        return None, type(error).__name__
