@@ -26,7 +26,6 @@ class Model:
     full_load_rise: float  # celsius above the inlet at the power limit, with clean fans
     time_constant: float  # seconds in which it covers 63 % of the way to its final temperature
     ecc: bool
-    fans: int
 
 
 def model(name: str, architecture: str, capability: str, **numbers: float) -> Model:
@@ -49,7 +48,6 @@ def model(name: str, architecture: str, capability: str, **numbers: float) -> Mo
         full_load_rise=numbers["rise"],
         time_constant=numbers["tau"],
         ecc=bool(numbers["ecc"]),
-        fans=int(numbers["fans"]),
     )
 
 
@@ -72,7 +70,6 @@ MODELS = {
         rise=48,
         tau=25,
         ecc=1,
-        fans=0,
     ),
     "RTX 3090": model(
         "NVIDIA GeForce RTX 3090",
@@ -92,7 +89,6 @@ MODELS = {
         rise=46,
         tau=20,
         ecc=0,
-        fans=2,
     ),
     "A100": model(
         "NVIDIA A100-SXM4-80GB",
@@ -112,7 +108,6 @@ MODELS = {
         rise=38,
         tau=18,
         ecc=1,
-        fans=0,
     ),
     "T4": model(
         "Tesla T4",
@@ -132,6 +127,5 @@ MODELS = {
         rise=50,
         tau=40,
         ecc=1,
-        fans=0,
     ),
 }

@@ -44,7 +44,8 @@ def gpu_target(card: Card, label: str = "") -> Target:
 
 def address(index: int) -> str:
     """Return the PCI address of a simulated GPU."""
-    return f"0000:{0x17 + 8 * index:02x}:00.0"
+    domain, bus = divmod(0x17 + 8 * index, 256)
+    return f"{domain:04x}:{bus:02x}:00.0"
 
 
 def of_gpu(card: Card, tier: Tier) -> Mapping[Metric, float]:
@@ -189,7 +190,7 @@ def pci_reading(card: Card, at: float) -> Reading:
         subject=host.PCI,
         key=address(card.index),
         labels={"pci_bus_id": address(card.index)},
-        info={"vendor_id": "10de", "device_id": "2235", "driver": "nvidia"},
+        info={"vendor_id": "0x10de", "device_id": "0x2235", "driver": "nvidia"},
     )
     values = {
         host.PCI_RESPONDING: float(not card.lost),
