@@ -1,7 +1,7 @@
 """Check or show the configuration.
 
-`check` reads everything as the daemon would, rules and receivers too, and exits 2 with file, key, what was found and what
-was expected at the first mistake. `show` prints what is in force, defaults included, without secrets.
+`check` builds everything as the daemon does, rules and receivers too, and exits 2 with file, key, what was found and what was
+expected at the first mistake. `show` prints what is in force, defaults included, without secrets.
 
 example: gpuwatch config check --config /etc/gpuwatch/gpuwatch.toml
 """
@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpuwatch import config, notify, shipped
-from gpuwatch.export import webconfig
-from gpuwatch.rules import load as rules
+from gpuwatch import config, daemon
+from gpuwatch.export import sockets, webconfig
+from gpuwatch.model.clock import SystemClock
+from gpuwatch.sources.simulated import scenario
 
 SECRET = ("url", "secret", "password", "token", "key")
+HIDDEN = "(hidden)"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -61,16 +63,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check(found: config.Config) -> None:
-    """Convert what belongs to the rooms as the daemon does; raises ConfigError."""
-    rules.load(shipped.folder("alerts"), found.rules, config.UNPLACED)
-    notify.build(found, config.UNPLACED)
-    webconfig.load(found.http.web_config)
+    """Build all that `gpuwatch run` builds, start nothing, and read what else it would read; raises ConfigError."""
+    daemon.Daemon(found, (), webconfig.load(found.http.web_config), SystemClock())
+    if found.http.listen:
+        sockets.address(found.http.listen)
+    if found.sources.simulated.enabled and found.sources.simulated.scenario:
+        scenario.read(Path(found.sources.simulated.scenario))
 
 
 def hidden(table: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration with every secret of its receivers replaced; the names of files that hold one are shown."""
+    """Return the configuration without secrets: those of receivers, and the address of a database server, which may hold one.
+
+    The names of files that hold one are shown.
+    """
     table["receivers"] = [
-        {key: "(hidden)" if key in SECRET or key.endswith(SECRET) else value for key, value in receiver.items()}
+        {key: HIDDEN if key in SECRET or key.endswith(SECRET) else value for key, value in receiver.items()}
         for receiver in table["receivers"]
     ]
+    scheme, _, rest = table["store"]["url"].partition("://")
+    table["store"]["url"] = f"{scheme}://{rest if scheme.startswith('sqlite') else HIDDEN}"
     return table

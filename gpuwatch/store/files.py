@@ -92,6 +92,8 @@ class Database:
             self._engine = sqlite(self.path) if self.path else remote(url)
         except (ArgumentError, ImportError) as error:  # an unknown dialect is an ArgumentError, a missing driver an ImportError
             raise ConfigError("configuration", "store.url", f"cannot be used: {words(error)}") from None
+        except ValueError:  # make_url's int(); its text would quote a part of the address
+            raise ConfigError("configuration", "store.url", "cannot be used: the port in it is not a number") from None
 
     def open(self) -> Connection:
         """Connect and check; the result is ours and of this machine, but not yet of this schema. Raises DISK_ERRORS."""
