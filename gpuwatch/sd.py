@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 from collections.abc import Mapping
+from typing import Any
 
 
 def notify(state: str, environ: Mapping[str, str] = os.environ) -> None:
@@ -32,18 +33,45 @@ def watchdog_period(environ: Mapping[str, str] = os.environ) -> float | None:
     return period / 1e6 if period > 0 else None
 
 
-class Priority(logging.Formatter):
+class Line(logging.Formatter):
+    """Log lines in which nothing that was quoted from the machine ends the line or commands the terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Return the line of the message, without its traceback."""
+        record.message = visible(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        """Return the traceback, with the lines that it has by itself."""
+        return "\n".join(visible(line) for line in super().formatException(ei).split("\n"))
+
+
+class Priority(Line):
     """Log lines as the journal reads them: `<4>text`, the number being syslog's."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, every part of it with its priority."""
         level = 3 if record.levelno >= logging.ERROR else 4 if record.levelno >= logging.WARNING else 6
-        return "\n".join(f"<{level}>{line}" for line in super().format(record).splitlines())
+        return "\n".join(f"<{level}>{line}" for line in super().format(record).split("\n"))
 
 
-def lines(name: str = "", environ: Mapping[str, str] = os.environ) -> logging.Formatter:
+def visible(text: str) -> str:
+    """Return text with everything escaped that a terminal would not show as itself."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def lines(name: str = "", environ: Mapping[str, str] = os.environ, descriptor: int = 2) -> logging.Formatter:
     """Return how log lines look on stderr: with priorities where that is the journal, with the time where a person reads."""
     head = f"{name}: " if name else ""
-    if "JOURNAL_STREAM" in environ:
+    if is_journal(environ, descriptor):
         return Priority(f"{head}%(message)s")
-    return logging.Formatter(f"%(asctime)s %(levelname)s {head}%(message)s")
+    return Line(f"%(asctime)s %(levelname)s {head}%(message)s")
+
+
+def is_journal(environ: Mapping[str, str], descriptor: int) -> bool:
+    """Whether this descriptor goes to the journal; a terminal inherits $JOURNAL_STREAM from its service too (systemd.exec(5))."""
+    try:
+        stream = os.fstat(descriptor)
+    except OSError:  # it is closed
+        return False
+    return environ.get("JOURNAL_STREAM") == f"{stream.st_dev}:{stream.st_ino}"

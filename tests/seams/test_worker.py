@@ -177,27 +177,31 @@ def test_a_worker_is_there_until_what_it_started_is_gone(stage: Stage, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("environment", "head"),
-    [({"JOURNAL_STREAM": "8:1"}, "<3>gpuwatch-test: source absent cannot be built"), ({}, "20")],
+    ("journal", "head"),
+    [(True, "<3>gpuwatch-test: source absent cannot be built"), (False, "20")],
     ids=["to the journal", "to a terminal"],
 )
-def test_a_worker_logs_to_stderr_with_priorities_where_that_is_the_journal(environment: dict[str, str], head: str) -> None:
+def test_a_worker_logs_to_stderr_with_priorities_where_that_is_the_journal(journal: bool, head: str) -> None:
+    reading, writing = os.pipe()
+    seen = os.fstat(writing)
+    environment = {"JOURNAL_STREAM": f"{seen.st_dev}:{seen.st_ino}"} if journal else {}
     outer = {key: value for key, value in os.environ.items() if key != "JOURNAL_STREAM"}
     command = [sys.executable, "-m", "tests.fakes.scripted", "gpuwatch-test"]
     frame = wire.pack(wire.Setup(["absent"], configuration.plain(Config())))
     pipes = subprocess.PIPE
-    with subprocess.Popen(command, cwd=ROOT, env={**outer, **environment}, stdin=pipes, stdout=pipes, stderr=pipes) as child:
+    with subprocess.Popen(command, cwd=ROOT, env={**outer, **environment}, stdin=pipes, stdout=pipes, stderr=writing) as child:
+        os.close(writing)
         assert child.stdin is not None
         assert child.stdout is not None
-        assert child.stderr is not None
         child.stdin.write(frame)
         child.stdin.flush()
         assert isinstance(wire.from_worker(next(wire.frames(cast("BinaryIO", child.stdout)))), wire.Failed)
         child.stdin.close()
-        lines = child.stderr.read().decode().splitlines()
+        with os.fdopen(reading) as said:
+            lines = said.read().splitlines()
     assert lines[0].startswith(head)
     assert "gpuwatch-test: source absent cannot be built: ModuleNotFoundError" in lines[0]
-    assert all(line.startswith("<3>") for line in lines) == bool(environment)
+    assert all(line.startswith("<3>") for line in lines) == journal
 
 
 def test_a_process_that_does_not_read_its_pipe_is_not_waited_for(stage: Stage) -> None:

@@ -39,12 +39,32 @@ def test_the_watchdog_counts_only_for_this_process() -> None:
     assert sd.watchdog_period({}) is None
 
 
-def test_every_line_for_the_journal_has_its_priority() -> None:
-    def line(level: int, environ: dict[str, str]) -> str:
-        return sd.lines("gpuwatch-nvml", environ).format(logging.LogRecord("x", level, "", 0, "one\ntwo", None, None))
+def record(level: int, message: str, error: Exception | None = None) -> logging.LogRecord:
+    """Return a record as a logger makes it."""
+    return logging.LogRecord("x", level, "", 0, "%s", (message,), (type(error), error, None) if error else None)
 
-    journal = {"JOURNAL_STREAM": "8:1"}
-    assert line(logging.WARNING, journal) == "<4>gpuwatch-nvml: one\n<4>two"
-    assert line(logging.ERROR, journal).startswith("<3>")
-    assert line(logging.INFO, journal).startswith("<6>")
-    assert "WARNING gpuwatch-nvml: one" in line(logging.WARNING, {})
+
+def test_every_line_for_the_journal_has_its_priority(tmp_path: Path) -> None:
+    with (tmp_path / "journal").open("w") as stream:
+        seen = os.fstat(stream.fileno())
+        journal = sd.lines("gpuwatch-nvml", {"JOURNAL_STREAM": f"{seen.st_dev}:{seen.st_ino}"}, stream.fileno())
+        assert journal.format(record(logging.WARNING, "one")) == "<4>gpuwatch-nvml: one"
+        assert journal.format(record(logging.INFO, "one")).startswith("<6>")
+        failed = journal.format(record(logging.ERROR, "one", ValueError("two")))
+        assert failed == "<3>gpuwatch-nvml: one\n<3>ValueError: two"
+
+
+def test_a_terminal_that_a_service_opened_is_not_the_journal(tmp_path: Path) -> None:
+    with (tmp_path / "terminal").open("w") as stream:
+        for environ in ({}, {"JOURNAL_STREAM": "8:1"}):
+            found = sd.lines("gpuwatch-nvml", environ, stream.fileno()).format(record(logging.WARNING, "one"))
+            assert found.endswith("WARNING gpuwatch-nvml: one")
+            assert found.startswith("20")
+
+
+def test_what_a_log_line_quotes_can_neither_end_it_nor_command_the_terminal() -> None:
+    quoted = "GPU\n<0>all is well\x1b[2J\u202e\udc80 显卡"
+    error = ValueError(quoted.replace("\n", " "))
+    found = sd.lines("", {}).format(record(logging.ERROR, quoted, error)).split("\n")
+    assert found[0].endswith(r"ERROR GPU\n<0>all is well\x1b[2J\u202e\udc80 显卡")
+    assert found[1:] == [r"ValueError: GPU <0>all is well\x1b[2J\u202e\udc80 显卡"]
