@@ -149,16 +149,28 @@ STATE, PARENT, SINCE = 0, 1, 19  # proc(5), counted from the field after the nam
 def orphans(name: str, proc: Path = Path("/proc")) -> list[Orphan]:
     """Return the workers that an earlier daemon has left behind.
 
-    A hung driver keeps them through every restart of the daemon, and each restart must not add one.
+    A hung driver keeps them through every restart of the daemon, and each restart must not add one. They were handed to
+    process 1, or to a manager between it and us (`systemd --user` of a user's install is a subreaper, prctl(2)).
     """
+    above = ancestors(proc)
     found: list[Orphan] = []
     for number in processes(proc):
         folder = f"{proc}/{number}"
         if comm(folder) == name[:15]:
             stat = Path(folder, "stat")
             values = fields(stat)
-            if values is not None and values[PARENT] == "1" and values[STATE] != "Z" and number != str(os.getpid()):
+            if values is not None and values[PARENT] in above and values[STATE] != "Z" and number != str(os.getpid()):
                 found.append(Orphan(stat, values[SINCE]))
+    return found
+
+
+def ancestors(proc: Path) -> set[str]:
+    """Return the numbers of the processes above this one, process 1 among them."""
+    found = {"1"}
+    values = fields(Path(proc, str(os.getpid()), "stat"))
+    while values is not None and len(values) > PARENT and values[PARENT] not in {*found, "0"}:
+        found.add(values[PARENT])
+        values = fields(Path(proc, values[PARENT], "stat"))
     return found
 
 

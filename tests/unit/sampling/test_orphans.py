@@ -1,5 +1,6 @@
 """Workers that an earlier daemon left behind, on a made-up /proc."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,17 @@ def test_a_worker_without_its_daemon_is_found_and_seen_to_end(tmp_path: Path) ->
 def test_what_is_no_orphan_of_ours_is_not_counted(tmp_path: Path, name: str, state: str, parent: int) -> None:
     process(tmp_path, 7, name, state, parent)
     assert orphans("gpuwatch-nvml", tmp_path) == []
+
+
+def test_a_worker_that_a_users_manager_took_over_is_found(tmp_path: Path) -> None:
+    """`systemd --user` is a subreaper: orphans of the services below it never come to process 1."""
+    process(tmp_path, os.getpid(), "gpuwatch", "S", 800)
+    process(tmp_path, 800, "systemd", "S", 1)
+    folder = process(tmp_path, 7, "gpuwatch-nvml", parent=800)
+    process(tmp_path, 8, "gpuwatch-nvml", parent=os.getpid())  # our own is none
+    (orphan,) = orphans("gpuwatch-nvml", tmp_path)
+    (folder / "stat").unlink()
+    assert orphan.is_gone()
 
 
 def test_another_process_under_the_same_number_is_not_taken_for_it(tmp_path: Path) -> None:
