@@ -28,7 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read and print it."""
     found = once([args.source], configuration.chosen(args).config, args.timeout)
-    print(json.dumps([shown(reading) for reading in found.readings], indent=1, ensure_ascii=False))
+    print(json.dumps([shown(reading) for reading in found.readings], indent=1))
     if found.problem:
         print(f"gpuwatch read {args.source}: {found.problem}", file=sys.stderr)
     faults = any(reading.fault for reading in found.readings)

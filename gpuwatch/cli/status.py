@@ -36,11 +36,14 @@ def run(args: argparse.Namespace) -> int:
     if page is None:
         print(f"gpuwatch status: the daemon answered {reply.status}", file=sys.stderr)
         return NOT_REACHABLE
-    if args.json:
-        print(json.dumps(page, indent=1, ensure_ascii=False))
-    else:
-        print("\n".join(printable(line, 400) for line in lines(page, time.time())))
-    return int(not well(page))
+    try:
+        shown = json.dumps(page, indent=1) if args.json else "\n".join(printable(line, 400) for line in lines(page, time.time()))
+        code = int(not well(page))
+    except (KeyError, TypeError, AttributeError, ValueError):
+        print("gpuwatch status: what answers there is no gpuwatch, or one of another version", file=sys.stderr)
+        return NOT_REACHABLE
+    print(shown)
+    return code
 
 
 def well(page: dict[str, Any]) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from gpuwatch.export.access import Peer
+from gpuwatch.model.escape import visible
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
@@ -40,8 +41,12 @@ class Response:
 
     @classmethod
     def json(cls, data: object) -> "Response":
-        """Answer with data."""
-        return cls(200, msgspec.json.encode(data), JSON)
+        """Answer with data; half characters in its texts (names that are not UTF-8) become visible."""
+        try:
+            body = msgspec.json.encode(data)
+        except UnicodeEncodeError:
+            body = msgspec.json.encode(visible(msgspec.to_builtins(data)))
+        return cls(200, body, JSON)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ import msgspec
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from gpuwatch import config
+from gpuwatch.model.escape import visible
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.target import Target
 from gpuwatch.store.files import Database, raw
 from gpuwatch.store.history import PERIOD, Round
-from gpuwatch.store.records import visible
 from gpuwatch.store.schema import RAW, ROUND, TARGET
 
 CHUNK = 30  # rounds that one step of retention deletes

@@ -15,6 +15,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from gpuwatch.model.alert import AlertState, Incident, Severity
 from gpuwatch.model.delivery import Delivery, Outcome, Result, Told
+from gpuwatch.model.escape import visible
 from gpuwatch.store.schema import BLOB, DELIVERY, INCIDENT, TOLD
 
 VERSION = 1  # of the JSON of Incident and Delivery
@@ -54,15 +55,6 @@ def plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} has no place in the alert memory")
-
-
-def visible(value: object) -> object:
-    """Return plain data with every lone surrogate escaped."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {visible(key): visible(item) for key, item in value.items()}
-    return [visible(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def incident_row(incident: Incident) -> tuple[Key, Row]:

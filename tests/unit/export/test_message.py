@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
-from gpuwatch.export.message import wants_gzip, wants_openmetrics
+from gpuwatch.export.message import Response, wants_gzip, wants_openmetrics
 
 PROMETHEUS_2 = (
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
@@ -47,3 +47,8 @@ def test_gzip_is_understood_as_prometheus_client_does(header: str) -> None:
 
 def test_gzip_that_is_refused_is_not_sent() -> None:
     assert not wants_gzip("gzip;q=0")
+
+
+def test_data_with_a_name_that_is_not_utf_8_is_answered_with_the_name_made_visible() -> None:
+    found = Response.json({"disks": [{"显卡\udc80": "a\udcff"}], "now": 1.0})
+    assert (found.status, found.body.decode()) == (200, '{"disks":[{"显卡\\\\udc80":"a\\\\udcff"}],"now":1.0}')

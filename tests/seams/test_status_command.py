@@ -1,0 +1,62 @@
+"""`gpuwatch status` and a daemon that answers what it should not."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.cli import main
+from tests.fakes.web import Answers, serving
+
+
+class Odd(Answers):
+    """A daemon whose status is what a test says."""
+
+    def __init__(self, page: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._page = dict(page)
+
+    def status(self) -> dict[str, Any]:
+        """Return it."""
+        return self._page
+
+
+HOSTILE = "A40\x1b[2J\x9b31m\u202e"
+PAGE = {
+    "version": HOSTILE,
+    "now": 0.0,
+    "started": 0.0,
+    "host": {"name": HOSTILE},
+    "ready": False,
+    "reasons": [HOSTILE],
+    "driver": {"state": "ok", "driver_version": HOSTILE},
+    "expected_gpus": 1,
+    "gpus": [{"gpu": "0", "name": HOSTILE, "up": False, "state": "", "down_reason": "lost", "words": HOSTILE, "values": {}}],
+    "disks": [{"device": HOSTILE, "verdict": "ok", "words": HOSTILE, "values": {}}],
+    "collectors": {HOSTILE: HOSTILE},
+    "alerts": [{"severity": "warning", "rule": HOSTILE, "since": 0.0, "summary": HOSTILE}],
+    "telling": {"nobody": False, "problems": [HOSTILE]},
+    "store": HOSTILE,
+    "notes": [HOSTILE],
+}
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["for people", "as JSON"])
+def test_text_of_a_hostile_machine_does_not_reach_the_terminal_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: list[str]
+) -> None:
+    with serving(tmp_path, answers=Odd(PAGE)) as served:
+        assert main(["status", "--socket", str(served.path), *form]) == 1
+    said = capsys.readouterr().out
+    assert "A40" in said
+    assert [char for char in said if char in "\x1b\x9b\u202e"] == []
+
+
+@pytest.mark.parametrize("page", [{"status": "ok"}, {**PAGE, "gpus": None}, {**PAGE, "now": 0.0, "started": "soon"}])
+def test_an_answer_of_something_else_is_no_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], page: Mapping[str, Any]
+) -> None:
+    with serving(tmp_path, answers=Odd(page)) as served:
+        assert main(["status", "--socket", str(served.path)]) == 3
+    assert capsys.readouterr().err == "gpuwatch status: what answers there is no gpuwatch, or one of another version\n"
