@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 
 from gpuwatch.config import Config
 from gpuwatch.model.reading import Reading, Tier
@@ -40,10 +39,8 @@ class Asked:
         """Return the CPU seconds that the worker has used."""
         return cpu(self._process.pid)
 
-    def __enter__(self) -> "Asked":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
+        """End it."""
         self._process.dismiss()
         end = time.monotonic() + 3
         while self._process.poll() is None and time.monotonic() < end:

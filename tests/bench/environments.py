@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def gpuwatch() -> Path:
-    """Return the Python of an environment with gpuwatch and what it needs to run, nothing else: tools for tests would be imported."""
+    """Return the Python of an environment with gpuwatch as users have it: httpx, for one, imports tools where it finds them."""
     declared = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     return made(ROOT / ".venv-bench", ["-e", str(ROOT)], declared)
 

@@ -106,12 +106,13 @@ class Watch:
     """Looks for short-lived children of a process: what each cost, and the highest PSS of all while one lived."""
 
     pid: int
+    names: tuple[str, ...]
     every: float = 0.05
     cost: dict[str, list[float]] = field(default_factory=dict)
     highest: float = 0.0
 
     def __post_init__(self) -> None:
-        self._seen: dict[int, str] = {}
+        self._seen: dict[int, tuple[str, float]] = {}  # short-lived children: name, and CPU when it was last looked at
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -128,12 +129,18 @@ class Watch:
                 now, spent = children(self.pid), reaped(self.pid)
             except OSError:
                 return
-            short = {pid: name for pid, name in now.items() if name not in ("gpuwatch-nvml", "python", "python3")}
-            if short:
-                self.highest = max(self.highest, pss([self.pid, *descendants(self.pid)]))
+            self._see({pid: name for pid, name in now.items() if name in self.names})
+            ended = {pid: one for pid, one in self._seen.items() if pid not in now}
             if spent > before:
-                for pid, name in self._seen.items():
-                    if pid not in now:
-                        self.cost.setdefault(name, []).append(spent - before)
+                known = sum(used for _, used in ended.values())
+                for name, used in ended.values():  # several may have ended since the last look
+                    self.cost.setdefault(name, []).append((spent - before) * used / known)
                 before = spent
-            self._seen = short
+                self._seen = {pid: one for pid, one in self._seen.items() if pid in now}
+
+    def _see(self, short: dict[int, str]) -> None:
+        for pid, name in short.items():
+            with contextlib.suppress(OSError):
+                self._seen[pid] = name, cpu(pid)
+        if short:
+            self.highest = max(self.highest, pss([self.pid, *descendants(self.pid)]))

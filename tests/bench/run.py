@@ -5,6 +5,7 @@ and its CPU time is small; only the CPU time is taken off, as both exporters' th
 """
 
 import argparse
+import logging
 import os
 import platform
 import socket
@@ -13,8 +14,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
+from gpuwatch import shipped
+from gpuwatch.catalogue import own
 from gpuwatch.model.reading import Tier
 from tests.bench import environments, keeping, stages
 from tests.bench.processes import Watch, alone, children, cpu, descendants, pss, reaped, threads, written
@@ -28,6 +32,7 @@ WARM = 15.0  # seconds after the start before CPU is counted
 SLICE = 10.0  # seconds
 SCRAPE_EVERY = 15.0
 STARTS = 5
+SHORT = {"gpuwatch-probe": 60.0, "gpuwatch-smart": 600.0}  # seconds between two rounds of a short-lived worker
 TEMPERATURES = b"gpuwatch_gpu_temperature_celsius{"
 
 
@@ -62,7 +67,7 @@ class Subject:
     def __init__(self, folder: Path, fake: FakeNvml, python: Path) -> None:
         folder.mkdir()
         self.fake, self.port = fake, free_port()
-        self.running = Running(folder, environ=fake.environment, python=str(python))
+        self.running = Running(folder, environ={**fake.environment, **unit_environment()}, python=str(python))
         self.running.file.write_text(
             f"""[http]
 listen = "127.0.0.1:{self.port}"
@@ -89,9 +94,15 @@ url = "http://127.0.0.1:9/"
         worker = next(pid for pid, name in children(self.running.pid).items() if name == "gpuwatch-nvml")
         return {"daemon": self.running.pid, "gpuwatch-nvml": worker}
 
-    def total(self, name: str) -> float:
-        """Return the sum of a family of its own page."""
-        return sum(value for _, value in self.running.page().all(name))
+    def write_seconds(self) -> float:
+        """Return how long its store has been writing, as it says."""
+        return self.running.page().value(own.DATABASE_WRITE_SECONDS.family) or 0.0
+
+
+def unit_environment() -> dict[str, str]:
+    """Return the variables that the shipped unit sets."""
+    lines = (shipped.folder("systemd") / "gpuwatch.service").read_text().splitlines()
+    return dict(line.removeprefix("Environment=").split("=", 1) for line in lines if line.startswith("Environment="))
 
 
 def free_port() -> int:
@@ -125,13 +136,14 @@ def percent(seconds: float, of: float) -> str:
 def live(subject: Subject, rival: Rival | None, seconds: float, table: Table) -> None:
     """Measure both while they run and are scraped every 15 s."""
     processes = subject.resident()
-    watch = Watch(subject.running.pid)
+    watch = Watch(subject.running.pid, tuple(SHORT))
     prometheus = Prometheus((subject.port, *((rival.port,) if rival else ())), SCRAPE_EVERY)
     began = time.monotonic()
     marks = iter([second for second in (20.0, 60.0, 120.0, seconds + WARM) if second <= seconds + WARM])
     mark = next(marks)
     memory: list[tuple[float, float, float]] = []
     time.sleep(WARM)
+    wrote = subject.write_seconds()
     before = Sample(subject, processes, rival)
     slices = [before]
     while time.monotonic() - began < WARM + seconds:
@@ -146,7 +158,7 @@ def live(subject: Subject, rival: Rival | None, seconds: float, table: Table) ->
     watch.stop()
     tell_cpu(before, after, slices, watch, table)
     tell_memory(memory, watch, table)
-    tell_store(before, after, table)
+    tell_store(before, after, subject.write_seconds() - wrote, table)
     if rival is not None:
         table.section(f"nvitop-exporter {rival.version}, same library, same interval, same scrapes")
         passed = after.at - before.at
@@ -193,14 +205,14 @@ def tell_cpu(before: Sample, after: Sample, slices: Sequence[Sample], watch: Wat
     table.line("inside the library (taken off)", percent(after.inside - before.inside, passed))
     resident = 100 * (after.net - before.net) / passed
     table.line("resident processes together", f"{resident:.2f} %", resident, 1.0, "%")
-    each = [100 * (two.net - one.net) / (two.at - one.at) for one, two in zip(slices, slices[1:], strict=False)]
+    each = [100 * (two.net - one.net) / (two.at - one.at) for one, two in pairwise(slices)]
     table.line(
         f"... of {len(each)} spans of {SLICE:.0f} s", f"median {statistics.median(each):.2f}, {min(each):.2f} to {max(each):.2f}"
     )
     lived = sum(after.processes.values()) - sum(before.processes.values()) - after.living + before.living
     table.line("... of it in threads that have ended", percent(lived, passed))
     short = 0.0
-    for name, period in (("gpuwatch-probe", 60.0), ("gpuwatch-smart", 600.0)):
+    for name, period in SHORT.items():
         rounds = watch.cost.get(name, [])
         if rounds:
             cost = statistics.median(rounds)
@@ -213,18 +225,19 @@ def tell_cpu(before: Sample, after: Sample, slices: Sequence[Sample], watch: Wat
 def tell_memory(memory: Sequence[tuple[float, float, float]], watch: Watch, table: Table) -> None:
     """Say what was held."""
     table.section("Memory, PSS of all processes (in brackets: if no other program shared our files)")
-    for second, held, least in memory:
-        table.line(f"after {second:.0f} s", f"{held:.1f} MB ({least:.1f})", least, 75.0, "MB")
+    for second, held, by_itself in memory:
+        table.line(f"after {second:.0f} s", f"{held:.1f} MB ({by_itself:.1f})", by_itself, 75.0, "MB")
     table.line("grown from the first to the last", f"{memory[-1][1] - memory[0][1]:+.2f} MB")
     if watch.highest:
         table.line("highest while a short-lived worker ran", f"{watch.highest:.1f} MB", watch.highest, 95.0, "MB")
 
 
-def tell_store(before: Sample, after: Sample, table: Table) -> None:
+def tell_store(before: Sample, after: Sample, writing: float, table: Table) -> None:
     """Say what NVML and the disk were asked for."""
     passed = after.at - before.at
     table.section("Calls and disk while it ran")
     table.line("NVML calls a beat, all tiers", f"{(after.calls - before.calls) / passed:.1f}")
+    table.line("history and alert memory, writing in a period of 10 s", f"{1e3 * writing / passed * 10:.1f} ms (wall)")
     rows, grown = after.history[0] - before.history[0], after.history[1] - before.history[1]
     table.line("history rows a period of 10 s", f"{rows / passed * 10:.1f}")
     table.line(
@@ -265,9 +278,8 @@ def inside(folder: Path, fake: FakeNvml, busy: Busy, table: Table) -> None:
     made = stages.beats(config, readings, stages.probed(config))
     found = stages.table(made.watch.spent)
     view = made.view
-    table.section(
-        f"One beat of the daemon by stage, CPU, median and mean of {stages.BEATS} ({stages.values(view)} series of {len(view.entries)} targets)"
-    )
+    table.section(f"One beat of the daemon by stage, CPU, median and mean of {stages.BEATS}")
+    table.line("series, targets", f"{stages.values(view)}, {len(view.entries)}")
     for name, median, mean in found:
         table.line(name, f"{median:.3f} ms, mean {mean:.3f}")
     judged = sum(mean for name, _, mean in found if name in stages.JUDGED)
@@ -288,6 +300,7 @@ def main() -> None:
     parser.add_argument("--scrapes", type=int, default=1000, help="scrapes of each kind (1000)")
     parser.add_argument("--alone", action="store_true", help="without nvitop-exporter, which is installed from PyPI")
     args = parser.parse_args()
+    logging.disable()  # the rooms that are driven by hand here complain of clocks and disks
     python, table = environments.gpuwatch(), Table()
     with tempfile.TemporaryDirectory(prefix="gpuwatch-bench-") as name:
         folder = Path(name)
@@ -310,10 +323,8 @@ def main() -> None:
                 subject.running.stop()
         busy.stop()
         inside(folder / "inside", fake, busy, table)
-    version = platform.python_version()
-    print(
-        f"{GPUS} fake A40, {CALL * 1e3:.1f} ms a call (asleep), beat 1 s; Python {version}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-    )
+    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    print(f"{GPUS} fake A40, {CALL * 1e3:.1f} ms a call (asleep), beat 1 s; {machine}")
     print(table.text())
 
 

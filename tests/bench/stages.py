@@ -3,7 +3,8 @@
 import gzip
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -70,7 +71,7 @@ def worker(
 ) -> tuple[dict[Tier, int], dict[Tier, float], dict[Tier, list[list[Reading]]]]:
     """Return calls and CPU (ms, without the fake's own) of a round of the NVML worker by tier, and readings of some rounds."""
     calls, spent, readings = dict[Tier, int](), dict[Tier, float](), dict[Tier, list[list[Reading]]]()
-    with Asked(["nvml"], config, fake.environment) as asked:
+    with closing(Asked(["nvml"], config, fake.environment)) as asked:
         for tier in (Tier.SLOW, Tier.NORMAL, Tier.FAST):
             asked.ask(tier)  # it learns what this card has
             asked.ask(tier)
@@ -103,23 +104,33 @@ class Beats:
         watch, daemon, wall = self.watch, self.daemon, self.clock.wall()
         decoded = watch.time("frames of gpuwatch-nvml decoded", lambda: [decode(frame) for frame in frames])
         gathered = Gathered()
-        watch.time("host read", lambda: [self.host.ask(tier, frozenset(), gathered) for tier in due(number)])
+        watch.time("host read", lambda: self.read_host(number, gathered))
         arrived = [replace(reading, at=wall) for reading in (*decoded, *gathered.readings)]
-        watch.time("readings onto the board", lambda: [daemon.post(reading) for reading in arrived])
+        watch.time("readings onto the board", lambda: self.post(arrived))
         if number % 10 == 0:
-            watch.time("own numbers (each 10th beat)", lambda: [daemon.post(reading) for reading in daemon.report(wall)])
+            watch.time("own numbers (each 10th beat)", lambda: self.post(daemon.report(wall)))
         first = watch.time("view for detectors", daemon.view)
         derived, evidence = watch.time("detectors", lambda: self.runner.run(first, wall))
-        watch.time("findings onto the board", lambda: [daemon.post(reading) for reading in derived])
+        watch.time("findings onto the board", lambda: self.post(derived))
         self.view = watch.time("view for rules", daemon.view)
         moved = watch.time("rules", lambda: daemon.engine.beat(self.view, self.clock.mono(), evidence))
         watch.time("incidents", lambda: daemon.incidents.apply(moved))
-        watch.time("alert states", lambda: [daemon.post(reading) for reading in daemon.engine.readings(wall)])
+        watch.time("alert states", lambda: self.post(daemon.engine.readings(wall)))
         watch.time("store.observe", lambda: daemon.store.observe(self.view))
         daemon.page.turn()
         page = watch.time("page, where it is scraped", lambda: daemon.page.get(openmetrics=True))
         watch.time("page compressed", lambda: gzip.compress(page, compresslevel=1))
         self.clock.forward(1.0)
+
+    def read_host(self, number: int, answer: Gathered) -> None:
+        """Read what this host has in a beat."""
+        for tier in due(number):
+            self.host.ask(tier, frozenset(), answer)
+
+    def post(self, readings: Iterable[Reading]) -> None:
+        """Put readings onto the board."""
+        for reading in readings:
+            self.daemon.post(reading)
 
 
 def due(number: int) -> list[Tier]:
@@ -151,21 +162,13 @@ def beats(config: Config, readings: Mapping[Tier, list[list[Reading]]], probed: 
 
 def probed(config: Config) -> list[Reading]:
     """Return what the probe reads of this machine."""
-    with Asked(PROBED, config, {}) as asked:
+    with closing(Asked(PROBED, config, {})) as asked:
         return asked.ask(Tier.SLOW)
 
 
 def table(spent: Mapping[str, list[float]]) -> list[tuple[str, float, float]]:
     """Return for each stage its median and its mean in ms a beat; a stage of some beats only counts for all."""
     return [(name, statistics.median(times), sum(times) / BEATS) for name, times in spent.items()]
-
-
-def present(view: View) -> dict[str, int]:
-    """Return targets by subject and how many series there are."""
-    found: dict[str, int] = {}
-    for entry in view.entries.values():
-        found[entry.target.subject.name] = found.get(entry.target.subject.name, 0) + 1
-    return found
 
 
 def values(view: View) -> int:
