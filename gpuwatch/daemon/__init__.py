@@ -55,7 +55,7 @@ class Daemon:
         self.board = Board(cadences(config))
         self.collectors = collectors(config, self.post, clock)
         self.engine = Engine(loaded)
-        self.incidents = Incidents(config.host.name, config.host.labels, self.store.ids)
+        self.incidents = Incidents(config.host.name, self.store.ids)
         self.notifier = Notifier(channels, self.store, clock, config.host.name, self.store.ids)
         self.remembering = Remembering(
             lambda before: detectors.Runner(detectors.build(config, before)),

@@ -17,8 +17,8 @@ Key = tuple[str, str, str]
 class Incidents:
     """The open incidents of this host, and those that ended a short while ago."""
 
-    def __init__(self, host: str, labels: Mapping[str, str], new_id: Callable[[], str]) -> None:
-        self.host, self.labels, self.new_id = host, labels, new_id
+    def __init__(self, host: str, new_id: Callable[[], str]) -> None:
+        self.host, self.new_id = host, new_id
         self.known: dict[Key, Incident] = {}
 
     def restore(self, incidents: Iterable[Incident]) -> None:
@@ -56,7 +56,7 @@ class Incidents:
             rule=transition.rule,
             subject=target.subject.name,
             key=target.key,
-            labels={**self.labels, "rule": transition.rule, **escaped(target.labels), "host": self.host},
+            labels={"rule": transition.rule, **escaped(target.labels), "host": self.host},
             info=escaped(target.info),
             severity=transition.severity,
             highest=transition.severity,

@@ -92,7 +92,7 @@ class Story:
         self.boot_id = "boot-1"
         self.transitions: list[tuple[float, Transition]] = []
         self.count = 0
-        self.incidents = Incidents("vision-07", {"rack": "A3"}, self.new_id)
+        self.incidents = Incidents("vision-07", self.new_id)
         self.blobs: dict[str, tuple[int, bytes]] = {}
         self.begin()
 
@@ -137,7 +137,7 @@ class Story:
         if "engine" in self.blobs:
             self.engine.restore(self.blobs["engine"][1], self.mono, self.wall)
         known = self.incidents.known.values()
-        self.incidents = Incidents("vision-07", {"rack": "A3"}, self.new_id)
+        self.incidents = Incidents("vision-07", self.new_id)
         self.incidents.restore(list(known))
         self.hear(self.engine.adopt(self.incidents.open(), self.mono, self.wall))
         return self

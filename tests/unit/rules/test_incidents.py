@@ -27,12 +27,12 @@ def change(at: float, after: AlertState, severity: Severity = Severity.WARNING, 
 def begin() -> Incidents:
     """Return incidents with counted ids."""
     ids = iter(range(1, 100))
-    return Incidents("vision-07", {"rack": "A3", "host": "other"}, lambda: f"id-{next(ids)}")
+    return Incidents("vision-07", lambda: f"id-{next(ids)}")
 
 
-def test_labels_are_those_of_the_host_the_rule_and_the_target() -> None:
+def test_an_alert_is_known_by_its_rule_its_target_and_the_host_alone() -> None:
     (incident,) = begin().apply([change(1000, AlertState.FIRING)])
-    expected = {"rack": "A3", "rule": "gpu_overheating", "gpu": "0", "uuid": "GPU-1", "host": "vision-07"}
+    expected = {"rule": "gpu_overheating", "gpu": "0", "uuid": "GPU-1", "host": "vision-07"}
     assert (incident.labels, incident.info) == (expected, {"name": "NVIDIA\\x1b[31m A40"})
     assert (incident.subject, incident.key, incident.since, incident.fired_at) == ("gpu", "GPU-1", 904, 1000)
 

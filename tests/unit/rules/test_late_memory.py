@@ -11,7 +11,7 @@ def late(story: Story, temperature: float, *, blind: float, dump: bool = True) -
     story.save()
     known = list(story.incidents.known.values())
     story.begin()
-    story.incidents = Incidents("vision-07", {"rack": "A3"}, story.new_id)
+    story.incidents = Incidents("vision-07", story.new_id)
     story.gpu(0, temperature=temperature).at(story.now + blind)
     mine = {(one.rule, one.key): one for one in story.incidents.open()}
     united = [
