@@ -113,15 +113,16 @@ class Server:
         self._most = min(self.limits.connections, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED))
         servers = [await self._listen(listening) for listening in self._sockets]
         self._started.set()
-        while not self._end.is_set():
-            self._ticks += 1
-            if self._web.tls is not None and self._ticks % REFRESH_TICKS == 0:
-                self._web.tls.refresh()
-            try:
-                await asyncio.wait_for(self._end.wait(), 1.0)
-            except asyncio.TimeoutError:
-                continue
+        self._tick()
+        await self._end.wait()
         await self._close(servers)
+
+    def _tick(self) -> None:
+        """Do what is due each second, and come back."""
+        self._loop.call_later(1.0, self._tick)
+        self._ticks += 1
+        if self._web.tls is not None and self._ticks % REFRESH_TICKS == 0:
+            self._web.tls.refresh()
 
     async def _listen(self, listening: socket.socket) -> asyncio.Server:
         """Serve one socket."""
