@@ -39,6 +39,7 @@ BEAT = 1.0  # seconds
 WATCHED = 30.0  # seconds in which schedule, beat and HTTP must move, or the watchdog is not fed
 EAGER = 5.0  # seconds after the start in which the first reading of anything brings a beat
 STOP = 5.0  # seconds in which everything has stopped
+SENDERS = 3.0  # of them for messages that are under way, where nothing before took longer than it should (rulings 7)
 
 
 class Daemon:
@@ -117,7 +118,7 @@ class Daemon:
             asked.collector.stop(0.5)
         if self.beat is not None and self.beat.stop(1.0):
             self.remembering.save(self.clock.mono(), self.clock.wall(), clean=True)
-        self.notifier.stop(max(0.2, min(2.0, STOP - 1.5 - (self.clock.mono() - began))))
+        self.notifier.stop(max(0.2, min(SENDERS, STOP - 1.5 - (self.clock.mono() - began))))
         self.server.stop(0.3)
         if not self.store.stop(max(0.5, STOP - 0.3 - (self.clock.mono() - began))):
             log.error("the disk did not take everything: %s", self.store.problem())
