@@ -162,11 +162,20 @@ class Crew:
             status = member.process.poll()
             if status is not None and not member.listener.is_alive():
                 del self._members[worker]
+                self._catch_up()
                 self._happen(Ended(worker, status))
         for number, leftover in list(self._leftovers.items()):
             if leftover.is_gone():
                 del self._leftovers[number]
                 self._happen(Ended(number, None))
+
+    def _catch_up(self) -> None:
+        """Take in all that waits: what a process wrote last says what it was at when it ended."""
+        for _ in range(EVENTS):
+            event = self._events.get(0.0)
+            if event is None:
+                return
+            self._happen(event)
 
     def _happen(self, event: Event) -> None:
         for action in self._plan.step(event, self._clock.mono()):

@@ -18,12 +18,13 @@ from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.sampling.child import Find, Process, orphans
 from gpuwatch.sampling.crew import Crew
 from gpuwatch.sampling.events import Patience
-from gpuwatch.sampling.once import once
 from gpuwatch.sampling.probe import Probe
 from gpuwatch.sampling.supervisor import Supervisor
+from gpuwatch.sources import wire
 from tests.fakes.scripted import Stage
 from tests.fakes.undying import Undying
 from tests.fakes.until import until
+from tests.fakes.written import Written
 
 QUICK = Patience(deadline=0.7, start=5, grace=0.3, first=0.01, limit=0.05, steady=60)
 RESTARTS = own.COLLECTOR_RESTARTS
@@ -55,11 +56,11 @@ class Scene:
         crew.start()
         return crew
 
-    def probe(self, *sources: str, patience: Patience = QUICK) -> Probe:
+    def probe(self, *sources: str, patience: Patience = QUICK, spawn: Callable[[str], Process] | None = None) -> Probe:
         """Start a probe."""
-        stage, post = self.stage, self.came.append
+        post, spawn = self.came.append, spawn or self.stage.spawn
         crew = Probe(
-            "gpuwatch-probe", sources, config=stage.config, post=post, clock=SystemClock(), patience=patience, spawn=stage.spawn
+            "gpuwatch-probe", sources, config=self.stage.config, post=post, clock=SystemClock(), patience=patience, spawn=spawn
         )
         self.crews.append(crew)
         crew.start()
@@ -342,47 +343,15 @@ def test_an_item_that_ends_its_process_does_not_cost_the_rest(scene: Scene, what
     assert numbers(crew, "alpha")[RESTARTS["crash"]] == 1.0
 
 
-def test_once_asks_for_every_tier_and_leaves_nothing_behind(scene: Scene) -> None:
-    found = once(["alpha", "beta"], scene.stage.config, 10, scene.stage.spawn)
-    assert ([(name, tier) for tier in Tier for name in ("alpha", "beta")], "") == (
-        [(reading.source, reading.tier) for reading in found.readings],
-        found.problem,
-    )
-    assert scene.stage.children[0].poll() is not None
-
-
-def test_once_gives_what_came_and_says_what_did_not(scene: Scene) -> None:
-    scene.stage.play("alpha", items=["a", "b"], b="hang")
-    found = once(["alpha"], scene.stage.config, 1, scene.stage.spawn)
-    assert (
-        [reading.target.key for reading in found.readings],
-        found.problem,
-    ) == (["a"], "no answer in time, while reading alpha b")
-    assert scene.stage.children[0].poll() is not None
-
-
-@pytest.mark.parametrize(
-    ("script", "problem"),
-    [
-        ({"all": "crash"}, "the worker process ended"),
-        ({"all": "raise"}, "alpha raised: ValueError: a bug of this source"),
-        ({"build": "no library"}, "alpha cannot be built: RuntimeError: no library"),
-        ({"all": "restart"}, "the worker process has to be replaced (driver_change); try again"),
-    ],
-)
-def test_once_says_why_nothing_came(scene: Scene, script: dict[str, str], problem: str) -> None:
-    scene.stage.play("alpha", **script)
-    assert ([], problem) == (
-        (found := once(["alpha"], scene.stage.config, 10, scene.stage.spawn)).readings,
-        found.problem,
-    )
-    assert scene.stage.children[0].poll() is not None
-
-
-def test_the_real_worker_reads_this_host(scene: Scene) -> None:
-    found = once(["host"], scene.stage.config, 10)
-    assert found.problem == ""
-    assert any(reading.target.subject.name == "host" for reading in found.readings)
+def test_what_a_process_wrote_before_it_ended_says_which_item_ended_it(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    wrote = [wire.Working(1, "alpha", "a"), wire.Working(1, "alpha", "b"), wire.Working(1, "alpha", "c")]
+    children = iter([Written(4_000_000, wrote)])
+    scene.stage.play("alpha", items=["a", "b", "c"])
+    crew = scene.probe("alpha", spawn=lambda name: next(children, None) or scene.stage.spawn(name))
+    crew.ask(Tier.SLOW)
+    until(lambda: scene.came and not crew.pids())
+    assert "alpha c ended the process" in caplog.text
+    assert scene.stage.read("alpha") == ["a", "b"]
 
 
 def test_secrets_do_not_reach_a_worker(scene: Scene) -> None:

@@ -1,0 +1,62 @@
+"""`once` with real worker processes: what came, what did not, and why."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.model.reading import Tier
+from gpuwatch.sampling.once import once
+from tests.fakes.scripted import Stage
+from tests.fakes.until import until
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """A stage; at the end no process is left."""
+    stage = Stage(tmp_path)
+    yield stage
+    until(lambda: all(child.poll() is not None for child in stage.children))
+
+
+def test_once_asks_for_every_tier_and_leaves_nothing_behind(stage: Stage) -> None:
+    found = once(["alpha", "beta"], stage.config, 10, stage.spawn)
+    assert ([(name, tier) for tier in Tier for name in ("alpha", "beta")], "") == (
+        [(reading.source, reading.tier) for reading in found.readings],
+        found.problem,
+    )
+    assert stage.children[0].poll() is not None
+
+
+def test_once_gives_what_came_and_says_what_did_not(stage: Stage) -> None:
+    stage.play("alpha", items=["a", "b"], b="hang")
+    found = once(["alpha"], stage.config, 1, stage.spawn)
+    assert (
+        [reading.target.key for reading in found.readings],
+        found.problem,
+    ) == (["a"], "no answer in time, while reading alpha b")
+    assert stage.children[0].poll() is not None
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ({"all": "crash"}, "the worker process ended"),
+        ({"all": "raise"}, "alpha raised: ValueError: a bug of this source"),
+        ({"build": "no library"}, "alpha cannot be built: RuntimeError: no library"),
+        ({"all": "restart"}, "the worker process has to be replaced (driver_change); try again"),
+    ],
+)
+def test_once_says_why_nothing_came(stage: Stage, script: dict[str, str], problem: str) -> None:
+    stage.play("alpha", **script)
+    assert ([], problem) == (
+        (found := once(["alpha"], stage.config, 10, stage.spawn)).readings,
+        found.problem,
+    )
+    assert stage.children[0].poll() is not None
+
+
+def test_the_real_worker_reads_this_host(stage: Stage) -> None:
+    found = once(["host"], stage.config, 10)
+    assert found.problem == ""
+    assert any(reading.target.subject.name == "host" for reading in found.readings)
