@@ -163,8 +163,8 @@ class Store:
             own.DATABASE_WRITE_SECONDS: counts.seconds,
             own.DATABASE_UP: float(up),
         }
-        if up and self._history.path is not None:
-            values[own.DATABASE_SIZE] = float(self._history.size())
+        if up and self._archive.size is not None:
+            values[own.DATABASE_SIZE] = float(self._archive.size)
         if self._archive.oldest is not None:
             values[own.DATABASE_OLDEST["raw"]] = self._archive.oldest
         queues = {"alert_memory": self._memory.dropped, "history": rounds.dropped}

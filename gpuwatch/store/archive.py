@@ -61,6 +61,7 @@ class Archive:
 
     def __init__(self, options: config.Store, database: Database) -> None:
         self.oldest: float | None = None  # wall clock of the oldest round
+        self.size: int | None = None  # bytes of the file and its log; None on a server, and before it is known
         self.shortage = ""  # why it does not grow, to a person
         self._database = database
         self._cap = options.max_size
@@ -76,6 +77,7 @@ class Archive:
             self.oldest = seconds(connection.scalar(select(ROUND.c.at).where(ROUND.c.id == first)))
         self._known = {(row.subject, row.key): Known(row.id, row.labels, row.info, row.last_seen) for row in rows}
         self._first, self._last = (first, last) if first is not None else (1, 0)
+        self._weigh()
 
     def write(self, connection: Connection, done: Round) -> None:
         """Store one round in one transaction."""
@@ -101,6 +103,15 @@ class Archive:
 
     def tidy(self, connection: Connection) -> bool:
         """Do one small step of what retention and the cap ask for; True while there is more."""
+        more = self._step(connection)
+        self._weigh()
+        return more
+
+    def _weigh(self) -> None:
+        if self._database.path is not None:
+            self.size = self._database.size() or None  # 0: the file is gone
+
+    def _step(self, connection: Connection) -> bool:
         if self._last % PRUNE_EVERY == 0 and self._prune(connection):
             self.load(connection)
         if self._last - self._first + 1 >= self._keep + CHUNK:

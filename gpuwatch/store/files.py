@@ -73,7 +73,7 @@ def words(error: BaseException) -> str:
 
 
 class Database:
-    """One database of ours. All methods but `reader` and `size` belong to the writing thread."""
+    """One database of ours. All methods but `reader` belong to the writing thread."""
 
     def __init__(self, url: str, layout: Layout, machine: str, clock: Clock, *, synchronous: str) -> None:
         self.layout = layout

@@ -138,6 +138,21 @@ def test_the_stores_own_numbers_say_how_it_goes(opened: Home) -> None:
     assert queues == {"alert_memory": {own.QUEUE_DROPPED: 0.0}, "history": {own.QUEUE_DROPPED: 0.0}}
 
 
+def test_the_size_is_what_the_writing_thread_last_saw_and_asks_no_disk(tmp_path: Path, opened: Home) -> None:
+    store = opened()
+    run(store)
+    fill(store)
+
+    def size() -> float:
+        return next(found.values[own.DATABASE_SIZE] for found in store.readings(EPOCH) if own.DATABASE_SIZE in found.values)
+
+    until(lambda: not store._writer._untidy)
+    before = size()
+    for part in tmp_path.glob("gpuwatch.db*"):
+        part.rename(part.with_name(f"gone-{part.name}"))
+    assert size() == before
+
+
 @pytest.mark.parametrize("url", ["", "nonsense", "sqlite://", "oracle9://x/y", "postgresql+nodriver://h/d"])
 def test_a_url_that_cannot_be_used_is_a_mistake_in_the_configuration(url: str) -> None:
     with pytest.raises(ConfigError, match=r"store\.url"):
