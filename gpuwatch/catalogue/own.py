@@ -67,7 +67,11 @@ DATABASE_OLDEST = members(
     help="Time of the oldest sample kept.",
 )
 DATABASE_WRITES = members(
-    OWN, "database_writes", kind=Kind.COUNTER, result=("ok", "failed", "dropped"), help="Transactions of the history database."
+    OWN,
+    "database_writes",
+    kind=Kind.COUNTER,
+    result=("ok", "failed", "dropped"),
+    help="Transactions of alert memory and history.",
 )
 DATABASE_WRITE_SECONDS = counter(OWN, "database_write", "seconds", help="Time spent in them.")
 DATABASE_UP = gauge(OWN, "database_up", keep=Keep.LAST, help="1 while the history database takes writes.")
