@@ -150,6 +150,11 @@ class Daemon:
         """Return the open incidents."""
         return self.incidents.open()
 
+    @property
+    def nobody(self) -> bool:
+        """No receiver is configured: nobody will be told."""
+        return self.notifier.nobody
+
     def ready(self) -> list[str]:
         """Return why there is nothing fresh to tell."""
         return answers.reasons(self.facts())

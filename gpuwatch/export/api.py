@@ -31,6 +31,11 @@ class Answers(Protocol):
         """What this host is called."""
         ...
 
+    @property
+    def nobody(self) -> bool:
+        """No receiver is configured: nobody will be told."""
+        ...
+
     def ready(self) -> list[str]:
         """Say what is in the way of telling anything fresh, one reason an item; empty when nothing is."""
         ...
@@ -97,7 +102,7 @@ def routes(answers: Answers) -> tuple[Route, ...]:
         Route("/api/v1/view", lambda _: Response.json(document(answers.view()))),
         Route("/api/v1/alerts", lambda _: Response.json(AlertsDocument(__version__, answers.alerts())), slow=True),
         Route("/api/v1/status", lambda _: Response.json(answers.status()), slow=True),
-        Route("/", lambda _: landing(answers.host)),
+        Route("/", lambda _: landing(answers.host, nobody=answers.nobody)),
     )
 
 

@@ -13,6 +13,7 @@ LINKS = (
     ("/api/v1/alerts", "open alerts, as JSON"),
     ("/api/v1/status", "the state of gpuwatch itself, as JSON"),
 )
+UNTOLD = "<p><strong>Nobody will be told of alerts: no receiver is configured.</strong></p>\n"
 POLICY = ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
 HTML = """<!doctype html>
 <html lang="en">
@@ -27,14 +28,14 @@ HTML = """<!doctype html>
 <ul>
 {links}
 </ul>
-<p>gpuwatch {version}</p>
+{warning}<p>gpuwatch {version}</p>
 </body>
 </html>
 """
 
 
-def landing(host: str) -> Response:
-    """Return the landing page of this host."""
+def landing(host: str, *, nobody: bool) -> Response:
+    """Return the landing page of this host; `nobody`: no receiver is configured."""
     links = "\n".join(f'<li><a href="{path}">{path}</a>: {escape(words)}</li>' for path, words in LINKS)
-    body = HTML.format(host=escape(host), links=links, version=escape(__version__))
+    body = HTML.format(host=escape(host), links=links, version=escape(__version__), warning=UNTOLD if nobody else "")
     return Response(200, body.encode("utf-8", "backslashreplace"), "text/html; charset=utf-8", (POLICY,))

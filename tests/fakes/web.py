@@ -31,6 +31,7 @@ class Answers:
         self.beats, self.rendered = 0, 0
         self.page = Page(self.view)
         self.host = "vision-07"
+        self.nobody = False
 
     def beat(self) -> None:
         """Let a beat pass."""

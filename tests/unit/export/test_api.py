@@ -45,6 +45,7 @@ class Known:
         self.now = page_view.big_host()
         self.page = Page(self.view)
         self.host = "vision-07"
+        self.nobody = False
         self.reasons: list[str] = []
         self.faults: list[str] = []
 
@@ -171,3 +172,9 @@ def test_the_landing_page_links_every_route_and_escapes_the_host_name(answers: K
         line.split('"')[1] for line in text.splitlines() if "<li>" in line
     }
     assert not any(word in text for word in ("http:", "https:", "//", "src="))
+
+
+def test_the_landing_page_says_when_nobody_will_be_told(answers: Known) -> None:
+    for nobody in (False, True):
+        answers.nobody = nobody
+        assert ("Nobody will be told" in ask(answers, "/").body.decode()) == nobody
