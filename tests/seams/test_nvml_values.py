@@ -252,7 +252,7 @@ def test_a_part_that_tells_nothing_stays_open_where_its_driver_is_older_than_we_
     with closing(NvmlWorker(fake)) as worker:
         found = [worker.ask(tier).gpu("index-0") for tier in (*Tier, *Tier)]
         log = worker.log()
-    assert [None] * 6 == [reading.fault for reading in found]
+    assert [reading.fault for reading in found] == [None] * 6
     assert "handle" not in log
 
 
