@@ -5,7 +5,7 @@ with GpuServer(tmp_path) as server:
     server.nvml.lose(5)
     server.daemon.until(lambda page: page.value("gpuwatch_gpu_up", gpu="5") == 0)
 
-Periods are short (fast 0.2 s, normal 1 s, slow 2 s), the deadline of a call is 1 s.
+Periods are short (fast 0.2 s, normal 0.5 s, slow 1 s), the deadline of a call is 1 s.
 """
 
 import json
@@ -23,7 +23,7 @@ from tests.fakes.nvml import FakeNvml
 from tests.fakes.receiver import Receiver
 from tests.fakes.until import until
 
-PACE = 'every = "200ms"\nevery_normal = "1s"\nevery_slow = "2s"\ndeadline = "1s"'
+PACE = 'every = "200ms"\nevery_normal = "500ms"\nevery_slow = "1s"\ndeadline = "1s"'
 STAMP = re.compile(r"^\S+ \S+ ")
 
 
@@ -42,13 +42,16 @@ class GpuServer:
         config: str = "",
         environ: Mapping[str, str] | None = None,
         listen: str = "",
+        real_host: bool = False,  # this machine's own trees instead of fake ones
     ) -> None:
         self.nvml = FakeNvml(folder, gpus=gpus, model=model, driver=driver)
         self.host = HostTree(self.nvml.path).kernel()
         self.host.write(self.host.root / "etc/machine-id", "0123456789abcdef0123456789abcdef\n")
         for card in range(gpus):
             self.plug(card)
-        paths = "\n".join(f'{tree} = "{getattr(self.nvml, tree)}"' for tree in ("proc", "sys", "dev", "root"))
+        paths = (
+            "" if real_host else "\n".join(f'{tree} = "{getattr(self.nvml, tree)}"' for tree in ("proc", "sys", "dev", "root"))
+        )
         told = f'\n[[receivers]]\nname = "oncall"\nkind = "webhook"\nurl = "{receiver.url}"' if receiver else ""
         head = "" if "[sources.nvml]" in config else f"[sources.nvml]\n{PACE}\n"
         self.daemon = Running(folder / "d", environ={**self.nvml.environment, **(environ or {})})

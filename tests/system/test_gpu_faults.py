@@ -1,0 +1,228 @@
+"""One of eight GPUs in trouble: the other seven go on, the page answers, and the log says it once at each end."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.daemon import Page
+from tests.fakes.gpu_server import PACE, GpuServer
+from tests.fakes.receiver import Receiver
+from tests.fakes.until import until
+
+KINDS = {15: "lost", 16: "reset_required", 999: "unknown_error"}
+LOST = {1: 15, 3: 999, 6: 16}
+OTHERS = [0, 1, 2, 3, 4, 6, 7]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """The receiver of messages."""
+    with Receiver() as found:
+        yield found
+
+
+def down(card: int) -> Callable[[Page], bool]:
+    """Return whether a page shows this card as down."""
+    return lambda page: page.value("gpuwatch_gpu_up", gpu=str(card)) == 0
+
+
+@pytest.mark.parametrize(("card", "code"), LOST.items())
+def test_a_gpu_that_is_lost_under_us_is_listed_as_lost_and_costs_nobody_else_a_series(
+    tmp_path: Path, card: int, code: int
+) -> None:
+    """XuehaiPan/nvitop#139: the library dies when a dead handle is used again and again."""
+    others = [other for other in range(8) if other != card]
+    with GpuServer(tmp_path) as server:
+        server.nvml.abort_on_dead_handle(1000 if code == 999 else 3)  # "unknown" is asked again, the others are not
+        before = server.wait_up(8)
+        names = {each: server.series(before, each) for each in range(8)}
+        server.nvml.lose(card, code)
+        page = server.daemon.until(down(card))
+        assert page.state("gpuwatch_gpu_down_reason", "reason", gpu=str(card)) == KINDS[code]
+        server.daemon.until(lambda page: server.series(page, card) == set())
+        server.moves(others)
+        page = server.answers_quickly()
+        assert {other: server.series(page, other) for other in others} == {other: names[other] for other in others}
+        assert [value for _, value in page.all("gpuwatch_gpu_up")].count(1) == 7
+        status, (first, line, *more) = server.ready()
+        assert (status, first, more) == (200, "ready", [])
+        assert line.startswith(f"GPU {card} {server.nvml.uuid(card)}: {KINDS[code]}: "), line
+        found = server.read_nvml()[f"gpu {server.nvml.uuid(card)}"]["fault"]
+        assert (found["kind"], found["code"]) == (KINDS[code], code)
+        server.nvml.find(card)
+        server.wait_up(8)
+        server.daemon.until(lambda page: names[card] <= server.series(page, card))
+    lines = [line for line in server.daemon.said().splitlines() if f"GPU {card} " in line]
+    assert ["answers again" in line for line in lines] == [False, True], lines
+    assert server.said("gpuwatch-nvml ") == 0, server.daemon.said()  # its process was not touched
+
+
+def test_gpus_that_are_lost_when_we_start_are_listed_by_name_and_come_back_without_a_restart(tmp_path: Path) -> None:
+    server = GpuServer(tmp_path)
+    for card, code in LOST.items():
+        server.nvml.lose(card, code)
+    with server:
+        server.wait_up(5)
+        page = server.daemon.until(lambda page: len(page.all("gpuwatch_gpu_up")) == 8)
+        for card, code in LOST.items():
+            uuid = server.nvml.uuid(card)
+            assert page.value("gpuwatch_gpu_up", gpu=str(card), uuid=uuid) == 0
+            assert page.state("gpuwatch_gpu_down_reason", "reason", uuid=uuid) == KINDS[code]
+        assert len(server.ready()[1]) == 1 + len(LOST)
+        server.moves([0, 2, 4, 5, 7])
+        for card in LOST:
+            server.nvml.find(card)
+        server.wait_up(8, 18)
+    for card in LOST:
+        lines = [line for line in server.daemon.said().splitlines() if f"GPU {card} " in line]
+        assert ["answers again" in line for line in lines] == [False, True], lines
+
+
+def test_a_call_that_never_returns_costs_one_gpu_its_series_and_nothing_else(tmp_path: Path) -> None:
+    with GpuServer(tmp_path) as server:
+        server.wait_up(8)
+        server.nvml.hang(2)
+        reason = "gpuwatch_gpu_down_reason"
+        page = server.daemon.until(lambda page: page.state(reason, "reason", gpu="2") == "hung")  # after a moment of "late"
+        assert page.value("gpuwatch_gpu_up", gpu="2") == 0
+        assert page.state("gpuwatch_gpu_state", gpu="2") == "hung"
+        server.daemon.until(lambda page: server.series(page, 2) == set())
+        server.moves([card for card in range(8) if card != 2])
+        server.answers_quickly()
+        (line,) = server.ready()[1][1:]
+        assert line.startswith(f"GPU 2 {server.nvml.uuid(2)}: hung: a call to this GPU has not returned"), line
+        calls = server.nvml.calls("nvmlDeviceGetTemperature", gpu=2) + server.nvml.calls("nvmlDeviceGetUtilizationRates", gpu=2)
+        server.moves([0])
+        again = server.nvml.calls("nvmlDeviceGetTemperature", gpu=2) + server.nvml.calls("nvmlDeviceGetUtilizationRates", gpu=2)
+        assert calls == again  # no second call while the first has not returned
+        assert [name for name in server.daemon.workers().values() if name != "gpuwatch-probe"] == ["gpuwatch-nvml"]
+        server.nvml.release(2)
+        server.wait_up(8)
+        assert server.daemon.page().all("gpuwatch_alert_state", rule="gpu_dropped") == []
+    assert (server.said("GPU 2 .* has not returned"), server.said("GPU 2 .* comes back")) == (1, 1), server.daemon.said()
+
+
+def test_a_library_that_kills_its_process_twenty_times_costs_no_series_in_the_end(tmp_path: Path) -> None:
+    with GpuServer(tmp_path, config=f'[sources.nvml]\n{PACE}\nbackoff = "50ms"\n') as server:
+        names = {card: server.series(server.wait_up(8), card) for card in range(8)}
+        server.nvml.crash("nvmlInitWithFlags")
+        server.nvml.crash("nvmlDeviceGetUtilizationRates")
+        begun = server.nvml.calls("nvmlInitWithFlags")
+        until(lambda: server.nvml.calls("nvmlInitWithFlags") >= begun + 20, 15)
+        server.answers_quickly()
+        assert any(line.startswith("gpuwatch-nvml: ") for line in server.until_not_ready())
+        server.nvml.crash("nvmlInitWithFlags", on=False)
+        server.nvml.crash("nvmlDeviceGetUtilizationRates", on=False)
+        server.wait_up(8)
+        server.moves(range(8))
+        page = server.daemon.until(lambda page: all(names[card] <= server.series(page, card) for card in range(8)))
+        assert page.all("gpuwatch_alert_state") == []
+        assert list(server.daemon.workers().values()).count("gpuwatch-nvml") == 1
+    said = (server.said("gpuwatch-nvml ended unasked"), server.said("gpuwatch-nvml answers again"))
+    assert said == (1, 1), server.daemon.said()
+
+
+def test_a_new_driver_is_picked_up_by_a_new_process_and_the_series_go_on(tmp_path: Path) -> None:
+    with GpuServer(tmp_path) as server:
+        names = {card: server.series(server.wait_up(8), card) for card in range(8)}
+        (first,) = [pid for pid, name in server.daemon.workers().items() if name == "gpuwatch-nvml"]
+        server.nvml.install("550")
+        server.nvml.load("550.90.07")
+        server.daemon.until(lambda page: page.all("gpuwatch_driver_info", driver_version="550.90.07"))
+        page = server.daemon.until(lambda page: all(names[card] <= server.series(page, card) for card in range(8)))
+        assert len(page.all("gpuwatch_driver_info")) == 1
+        assert [value for _, value in page.all("gpuwatch_gpu_up")] == [1] * 8
+        server.moves(range(8))
+        (second,) = [pid for pid, name in server.daemon.workers().items() if name == "gpuwatch-nvml"]
+        assert first != second
+        restarts = "gpuwatch_collector_restarts_total"
+        page = server.daemon.until(lambda page: page.value(restarts, collector="nvml", reason="driver_change") == 1, 12)
+        assert page.all("gpuwatch_alert_state") == []
+    said = (server.said("gpuwatch-nvml asked to be replaced"), server.said("gpuwatch-nvml answers again"))
+    assert said == (1, 1), server.daemon.said()
+
+
+def test_a_count_that_goes_from_eight_to_seven_and_back_is_one_gpu_and_not_the_ones_behind_it(tmp_path: Path) -> None:
+    with GpuServer(tmp_path) as server:
+        server.wait_up(8)
+        empty_for_one_poll(server)
+        server.unplug(5)
+        server.nvml.show(OTHERS)
+        page = server.daemon.until(lambda page: page.value("gpuwatch_gpu_up", uuid=server.nvml.uuid(5)) == 0)
+        assert page.value("gpuwatch_gpus_expected") == 8
+        page = server.daemon.until(lambda page: page.value("gpuwatch_gpus_visible", source="nvml") == 7)
+        server.moves(OTHERS)
+        indexes = {labels["uuid"]: labels["gpu"] for labels, _ in server.daemon.page().all("gpuwatch_gpu_utilization_ratio")}
+        assert indexes == {server.nvml.uuid(card): str(index) for index, card in enumerate(OTHERS)}
+        until(lambda: [alert["labels"]["uuid"] for alert in server.daemon.status()["alerts"]] == [server.nvml.uuid(5)])
+        server.plug(5)
+        server.nvml.show(range(8))
+        server.wait_up(8)
+        until(lambda: server.daemon.status()["alerts"] == [])
+    assert (server.said("GPU 5 .* is gone from NVML's list"), server.said("GPU 5 .* answers again")) == (1, 1)
+    assert server.said("GPU . ") == 2, server.daemon.said()
+
+
+def test_eight_gpus_gone_at_once_are_listed_and_are_one_message(tmp_path: Path, receiver: Receiver) -> None:
+    with GpuServer(tmp_path, receiver=receiver) as server:
+        server.wait_up(8)
+        server.nvml.show([])
+        page = server.daemon.until(lambda page: sum(value for _, value in page.all("gpuwatch_gpu_up")) == 0)
+        assert len(page.all("gpuwatch_gpu_up")) == 8
+        server.answers_quickly()
+        message = server.wait_message(lambda message: message["kind"] == "firing")
+        assert sorted(alert["labels"]["gpu"] for alert in message["alerts"]) == [str(card) for card in range(8)]
+        server.nvml.show(range(8))
+        server.wait_up(8)
+        until(lambda: server.daemon.status()["alerts"] == [])
+        assert len(server.messages()) == 1
+    assert server.said("NVML shows 0 GPUs, before it were 8") == 1, server.daemon.said()
+
+
+def empty_for_one_poll(server: GpuServer) -> None:
+    """Have NVML's list empty when it is asked once (netdata/netdata#23207), and fail if that is told of anything."""
+    for _ in range(2):
+        for count in (0, 8):
+            polled = server.nvml.calls("nvmlDeviceGetCount")
+            server.nvml.show(range(count))
+            until(lambda polled=polled: server.nvml.calls("nvmlDeviceGetCount") > polled)  # type: ignore[misc] # its own
+            assert [value for _, value in server.daemon.page().all("gpuwatch_gpu_up")] == [1] * 8
+    server.moves(range(8))
+    assert (server.daemon.status()["alerts"], server.said("GPU . ")) == ([], 0), server.daemon.said()
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on this machine (Debian: apt install prometheus)")
+def test_odd_cards_among_good_ones_have_what_they_have_and_disturb_nobody(tmp_path: Path) -> None:
+    """XuehaiPan/nvitop#168 (Orin), GB10, a GeForce with few fields, and one whose texts are garbage."""
+    server = GpuServer(tmp_path, gpus=6)
+    for card, model in ((1, "GB10"), (2, "Orin"), (3, "RTX 3090")):
+        server.unplug(card)
+        server.nvml._fill(card, model)
+        server.plug(card)
+    server.nvml.load("580.95.05")
+    server.nvml.text(4, name=b'\xff\xfe\x1b[31m"\n\\', serial=b"\x80\x81", vbios=b"\x01", part_number=b"\xc3\x28{}")
+    own = {"gpuwatch_gpu_info", "gpuwatch_gpu_up", "gpuwatch_gpu_state", "gpuwatch_gpu_last_seen_timestamp_seconds"}
+    memory = {f"gpuwatch_gpu_memory_{name}_bytes" for name in ("size", "used", "free")}
+    with server:
+        server.daemon.wait_ready()
+        page = server.daemon.until(lambda page: all(memory <= server.series(page, card) for card in (0, 3, 4, 5)))
+        page = server.daemon.until(lambda page: len(page.all("gpuwatch_gpu_memory_unified")) == 6)
+        page = server.daemon.until(lambda page: [value for _, value in page.all("gpuwatch_gpu_up")] == [1] * 6)
+        assert server.series(page, 5) == server.series(page, 0) == server.series(page, 4)
+        names = {labels["gpu"]: labels["name"] for labels, _ in page.all("gpuwatch_gpu_info")}
+        assert (names["4"], names["2"]) == ('\\xff\\xfe\\x1b[31m" \\', "Orin (nvgpu)")
+        unified = {labels["gpu"] for labels, value in page.all("gpuwatch_gpu_memory_unified") if value == 1}
+        assert unified == {"1", "2"}
+        assert memory & server.series(page, 1) == set()
+        orin = {name for name in page.samples if page.all(name, gpu="2")}
+        assert orin == own | {"gpuwatch_gpu_memory_unified"}  # nothing that it does not say, and no 0
+        assert "gpuwatch_gpu_ecc_errors_total" not in server.series(page, 3)
+        server.moves([0, 1, 3, 4, 5])
+        assert server.ready() == (200, ["ready"])
+        assert server.daemon.page().all("gpuwatch_alert_state") == []
+        checked = subprocess.run(["promtool", "check", "metrics"], input=page.text, text=True, capture_output=True, check=False)
+        assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+    assert server.said("WARNING gpuwatch-nvml") == 0, server.daemon.said()

@@ -1,0 +1,159 @@
+"""The driver is away, broken or replaced under a running daemon: said once, told in three places, and over without a restart."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.gpu_server import GpuServer
+from tests.fakes.nvml import FakeNvml
+
+DRIVER = "535.154.05"
+
+
+def not_loaded(nvml: FakeNvml) -> None:
+    """The kernel module is not loaded."""
+    nvml.unload()
+
+
+def nouveau(nvml: FakeNvml) -> None:
+    """The other driver has the cards."""
+    nvml.unload()
+    nvml.nouveau()
+
+
+def mismatch(nvml: FakeNvml) -> None:
+    """The package was upgraded and the module was not reloaded."""
+    nvml.init(18)
+
+
+def no_nodes(nvml: FakeNvml) -> None:
+    """The module is loaded, and nobody has made its nodes."""
+    nvml.nodes(there=False)
+    nvml.init(4)
+
+
+def no_permission(nvml: FakeNvml) -> None:
+    """The nodes are there and may not be opened."""
+    nvml.init(4)
+
+
+def access_lost(nvml: FakeNvml) -> None:
+    """The device cgroup of a container was taken away: nvmlInit answers "Unknown Error"."""
+    nvml.init(999)
+
+
+def odd(nvml: FakeNvml) -> None:
+    """The library answers a code that says nothing of the driver."""
+    nvml.init(20)
+
+
+SPOILT = [
+    (FakeNvml.uninstall, "no_library", "is not installed"),
+    (not_loaded, "not_loaded", "modprobe nvidia"),
+    (nouveau, "nouveau", "blacklist nouveau"),
+    (mismatch, "version_mismatch", "reboot, or reload the nvidia modules"),
+    (no_nodes, "no_nodes", "run nvidia-modprobe -c 0 -u"),
+    (no_permission, "no_permission", "check the mode"),
+    (access_lost, "access_lost", "recreate it"),
+    (odd, "failed", "nvmlInit answers"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "state", "words"), SPOILT, ids=[state for _, state, _ in SPOILT])
+def test_a_driver_that_is_not_there_is_named_in_three_places_and_picked_up_when_it_comes(
+    tmp_path: Path, spoil: Callable[[FakeNvml], None], state: str, words: str
+) -> None:
+    """utkuozdemir/nvidia_gpu_exporter#65: started before the driver at boot, never recovered."""
+    server = GpuServer(tmp_path, gpus=2)
+    spoil(server.nvml)
+    with server:
+        found = server.read_nvml()["driver"]["fault"]
+        assert (found["kind"], words in found["words"]) == (state, True), found
+        page = server.until_driver(state)
+        assert page.all("gpuwatch_gpu_up") == []  # none was ever seen, and none is made up
+        assert page.value("gpuwatch_gpus_visible", source="nvml") is None
+        assert (page.value("gpuwatch_driver_version_mismatch") == 1) == (state == "version_mismatch")
+        server.daemon.until(lambda page: page.all("gpuwatch_host_memory_available_bytes"))
+        server.answers_quickly()
+        (line,) = [reason for reason in server.until_not_ready() if reason.startswith(f"driver {state}: ")]
+        assert words in line
+        assert server.daemon.status()["driver"]["state"] == state
+        server.nvml.install("535")
+        server.nvml.load(DRIVER)
+        server.wait_up(2)
+        assert server.ready() == (200, ["ready"])
+        assert server.daemon.page().all("gpuwatch_alert_state", rule="gpu_dropped") == []
+    assert (server.said(rf"WARNING .*{words}"), server.said("NVML is initialised")) == (1, 1), server.daemon.said()
+
+
+def test_a_driver_that_is_unloaded_under_us_costs_no_gpu_its_name(tmp_path: Path) -> None:
+    with GpuServer(tmp_path, gpus=2) as server:
+        server.wait_up(2)
+        server.nvml.unload()
+        server.nvml.uninitialise()
+        page = server.until_driver("not_loaded")
+        page = server.daemon.until(lambda page: [value for _, value in page.all("gpuwatch_gpu_up")] == [0, 0])
+        assert [page.state("gpuwatch_gpu_down_reason", "reason", gpu=str(gpu)) for gpu in (0, 1)] == ["driver", "driver"]
+        page = server.daemon.until(lambda page: server.series(page, 0) | server.series(page, 1) == set())
+        assert page.all("gpuwatch_alert_state", rule="gpu_dropped") == []
+        server.nvml.load(DRIVER)
+        server.wait_up(2)
+    assert (server.said("WARNING gpuwatch-nvml"), server.said("the nvidia kernel module is not loaded")) == (1, 1)
+    assert server.said("NVML is initialised") == 2, server.daemon.said()
+
+
+def test_access_that_a_container_loses_is_not_eight_dead_gpus(tmp_path: Path) -> None:
+    """NVIDIA/nvidia-docker#1730."""
+    with GpuServer(tmp_path) as server:
+        (Path(server.nvml.root) / ".dockerenv").touch()
+        server.wait_up(8)
+        server.nvml.answer_all(999)
+        server.until_driver("access_lost")
+        server.daemon.until(lambda page: sum(value for _, value in page.all("gpuwatch_gpu_up")) == 0)
+        assert server.until_not_ready()[0].startswith("driver access_lost: ")
+        server.nvml.answer_all(0)
+        server.until_driver("ok")
+        server.wait_up(8)
+        assert server.daemon.page().all("gpuwatch_alert_state", rule="gpu_dropped") == []
+    said = (server.said("access to the NVIDIA devices was lost"), server.said("the driver answers again"))
+    assert said == (1, 1), server.daemon.said()
+
+
+@pytest.mark.parametrize("content", ["print 'for Python 2'\n", "x = 1\n"], ids=["does not compile", "another package"])
+def test_a_broken_module_pynvml_is_named_by_its_file_and_costs_the_gpus_only(tmp_path: Path, content: str) -> None:
+    """nicolargo/glances#1097: three packages fight for the name pynvml."""
+    module = tmp_path / "path" / "pynvml.py"
+    module.parent.mkdir()
+    module.write_text(content)
+    with GpuServer(tmp_path, gpus=2, environ={"PYTHONPATH": str(module.parent)}) as server:
+        assert str(module) in server.read_nvml()["driver"]["fault"]["words"]
+        server.until_driver("failed")
+        server.daemon.until(lambda page: page.all("gpuwatch_host_memory_available_bytes"))
+        assert [str(module) in line for line in server.until_not_ready() if line.startswith("driver ")] == [True]
+        module.unlink()
+        server.answers_quickly()
+    assert server.said(str(module)) == 1, server.daemon.said()
+
+
+@pytest.mark.parametrize("driver", ["470.256.02", "535.154.05", "595.71.05"])
+def test_every_driver_gives_pcie_throughput_without_being_asked(tmp_path: Path, driver: str) -> None:
+    """operator.md 2: the owner's word, on by default from 470, and right."""
+    server = GpuServer(tmp_path, gpus=2, driver=driver)
+    for card in (0, 1):
+        server.nvml.set(card, utilization=80, pcie_transmit_rate=1_200_000, pcie_receive_rate=12_000_000)
+    with server:
+        server.wait_up(2)
+        name = "gpuwatch_gpu_pcie_throughput_bytes_per_second"
+        page = server.daemon.until(lambda page: len(page.all(name)) == 4)
+        assert {labels["direction"]: value for labels, value in page.all(name, gpu="1")} == {"transmit": 1.2e9, "receive": 12e9}
+
+
+def test_gpuwatch_read_says_when_its_worker_dies(tmp_path: Path) -> None:
+    server = GpuServer(tmp_path, gpus=2)
+    server.nvml.crash("nvmlInitWithFlags")
+    command = [sys.executable, "-m", "gpuwatch", "read", "nvml", "--config", str(server.daemon.file)]
+    done = subprocess.run(command, env=server.daemon.environ, capture_output=True, text=True, timeout=15, check=False)
+    assert (done.returncode, "the worker process ended" in done.stderr) == (1, True), done
