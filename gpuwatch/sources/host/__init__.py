@@ -2,7 +2,7 @@
 
 It runs in a thread of the daemon, so that it may touch only what cannot block: /proc, and those files of sysfs that the
 kernel answers from memory. What asks a device or a mount is another source (`filesystem`, `hwmon`, `network`, `pci`).
-Counters are given as the kernel gives them, also when they step back.
+Counters are given as the kernel gives them, also when they step back; only those that wrap go on over it.
 """
 
 from functools import partial
@@ -16,6 +16,7 @@ from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.sources import disks, interfaces
 from gpuwatch.sources.host import facts, hardware, procfs, raid
+from gpuwatch.sources.host.wrap import Unwrapped
 from gpuwatch.sources.look import Look
 from gpuwatch.sources.source import Answer, Source
 
@@ -31,6 +32,7 @@ class Host:
         self._target = facts.target(config)
         self._disks: dict[str, Target] = {}
         self._devices: frozenset[str] = frozenset()  # all names in diskstats when `_disks` was made
+        self._io_time = Unwrapped()
         self._interfaces: dict[str, Target] = {}
         self._names: frozenset[str] = frozenset()
 
@@ -67,7 +69,7 @@ class Host:
         readings: list[Reading] = []
         for name, target in self._disks.items():
             look = Look(SOURCE, Tier.FAST, target, self._clock)
-            look.take_all((*DISK_IO.values(), DISK_IO_TIME), partial(procfs.disk_io, lines[name]))
+            look.take_all((*DISK_IO.values(), DISK_IO_TIME), partial(procfs.disk_io, name, lines[name], self._io_time))
             readings.append(look.reading())
         return readings
 
@@ -75,6 +77,7 @@ class Host:
         """Learn which block devices are whole disks: when one comes or goes, and with every slow round."""
         self._devices = devices
         self._disks = {disk.name: disk.target() for disk in disks.disks(self._sys) if disk.name in devices}
+        self._io_time.keep(devices)
 
     def _normal(self, answer: Answer) -> None:
         """Counters of the network interfaces."""

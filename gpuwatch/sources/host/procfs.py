@@ -13,6 +13,7 @@ from gpuwatch.catalogue import host
 from gpuwatch.catalogue.disk import DISK_IO, DISK_IO_TIME
 from gpuwatch.model.metric import Metric
 from gpuwatch.sources import sysfs
+from gpuwatch.sources.host.wrap import Unwrapped
 
 Values = dict[Metric, float]
 GARBAGE = (ValueError, IndexError, KeyError, TypeError, AssertionError, OverflowError, RuntimeError)  # what psutil raises for it
@@ -122,12 +123,12 @@ def diskstats(proc: str) -> Iterator[tuple[str, list[bytes]]]:
             yield os.fsdecode(fields[2]), fields[3:]
 
 
-def disk_io(fields: list[bytes]) -> Values:
-    """Return bytes read, bytes written and seconds in which the disk was busy; the last wraps after 49 days of work."""
+def disk_io(name: str, fields: list[bytes], unwrapped: Unwrapped) -> Values:
+    """Return bytes read, bytes written and seconds in which the disk was busy, which the kernel counts in 32 bits of ms."""
     return {
         DISK_IO["read"]: float(int(fields[2]) * SECTOR),
         DISK_IO["write"]: float(int(fields[6]) * SECTOR),
-        DISK_IO_TIME: int(fields[9]) / 1e3,
+        DISK_IO_TIME: unwrapped.follow(name, int(fields[9])) / 1e3,
     }
 
 
