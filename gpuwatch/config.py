@@ -8,6 +8,7 @@ raise the same ConfigError.
 
 import difflib
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ else:
     import tomli as tomllib
 
 T = TypeVar("T", bound=msgspec.Struct)
+PCI_ADDRESS = re.compile(r"(?:[0-9a-f]{1,8}:)?[0-9a-f]{1,2}:[0-9a-f]{1,2}(?:\.[0-9a-f])?", re.IGNORECASE)  # in any spelling
 Period = Annotated[Duration, "over 0"]
 
 
@@ -229,7 +231,12 @@ def open_all(file: Path | None, where: Places) -> Loaded:
     origin: dict[str, Path] = {}
     for path, table in tables:
         merge(merged, table, origin, path, "")
-    return Loaded(settle(convert(merged, Config, origin, str(main)), where), str(main), origin)
+    found = convert(merged, Config, origin, str(main))
+    for address in found.gpus:
+        if not PCI_ADDRESS.fullmatch(address):
+            name = f"gpus.{address}"
+            raise ConfigError(blame(name, origin, str(main)), name, 'expected the PCI address of a GPU, such as "0000:65:00.0"')
+    return Loaded(settle(found, where), str(main), origin)
 
 
 def is_there(path: Path) -> bool:

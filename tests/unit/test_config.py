@@ -109,6 +109,7 @@ def test_conf_d_alone_is_enough(where: Places) -> None:
         ('[sources.nvml]\nevery = "0s"', 'sources.nvml.every: expected more than 0, found "0s"'),
         ('[sources.smart]\ndeadline = "0ms"', 'sources.smart.deadline: expected more than 0, found "0ms"'),
         ('[store]\nmax_size = "0B"', 'store.max_size: expected more than 0, found "0B"'),
+        ('[gpus.3]\nlabel = "slot 3"', 'gpus.3: expected the PCI address of a GPU, such as "0000:65:00.0"'),
         ("listen = 1", "listen: is not a known key"),
         ("[http", "is not valid TOML"),
     ],
