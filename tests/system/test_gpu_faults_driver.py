@@ -80,7 +80,8 @@ def test_a_driver_that_is_not_there_is_named_in_three_places_and_picked_up_when_
         server.answers_quickly()
         (line,) = [reason for reason in server.until_not_ready() if reason.startswith(f"driver {state}: ")]
         assert words in line
-        assert server.daemon.status()["driver"]["state"] == state
+        told = server.daemon.status()["driver"]
+        assert (told["state"], words in told["words"]) == (state, True), told
         server.nvml.install("535")
         server.nvml.load(DRIVER)
         server.wait_up(2)

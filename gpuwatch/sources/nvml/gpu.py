@@ -128,7 +128,8 @@ class Gpu:
                 fans = self._fans.look(handle)
         except GpuGoneError as error:
             self.lose(verdicts.gone(error.code))
-            return [reading for each in Tier for reading in self.silent(each)]  # at once: no old value outlives the GPU
+            # Every tier at once, so that no old value outlives the GPU; the fast one last: who sees the loss sees nothing old.
+            return [reading for each in reversed(Tier) for reading in self.silent(each)]
         if tier is Tier.FAST and not look.values and not look.codes and not self._mute:
             self._mute = True  # Tegra and Jetson (XuehaiPan/nvitop#168)
             log.info("%s, %s: NVML offers no telemetry of this part", self, self.identity.info.get("name", "without a name"))
