@@ -33,7 +33,7 @@ PRESSURE_STALLED = members(
     "pressure_stalled",
     "seconds",
     kind=Kind.COUNTER,
-    resource=RESOURCES,
+    resource=RESOURCES[1:],  # for the CPU of a whole host it means nothing (Documentation/accounting/psi.rst)
     help="Time in which all tasks waited for this at once (PSI full).",
 )
 MEMORY_SIZE = gauge(HOST, "memory_size", "bytes", keep=Keep.LAST, help="Size of the host's memory.")

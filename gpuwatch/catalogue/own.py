@@ -24,7 +24,8 @@ COLLECTOR_RESTARTS = members(
     reason=("hang", "crash", "driver_change"),
     help="Times its worker process was replaced.",
 )
-NVML_ERROR_CODES = tuple(str(code) for code in (*range(1, 31), 999))
+PERMANENT = {3, 13, 26}  # what a device or driver will never have is no error
+NVML_ERROR_CODES = tuple(str(code) for code in (*range(1, 31), 999) if code not in PERMANENT)
 NVML_ERRORS = members(
     OWN,
     "nvml_errors",

@@ -16,6 +16,7 @@ from gpuwatch.detectors.detector import Detector
 from gpuwatch.detectors.headroom import Headroom
 from gpuwatch.detectors.inventory import Inventory
 from gpuwatch.detectors.reboot import Before, Reboot
+from gpuwatch.detectors.smart_age import SmartAge
 from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading, Tier
@@ -48,11 +49,17 @@ def reboot(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG00
     return Reboot(before)
 
 
+def smart_age(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
+    """Build the memory of when each disk was last read."""
+    return SmartAge()
+
+
 DETECTORS: Mapping[str, Callable[[Config, Before | None], AnyDetector]] = {
     "inventory": inventory,
     "accumulate": accumulate,
     "headroom": headroom,
     "reboot": reboot,
+    "smart_age": smart_age,
 }
 
 

@@ -79,8 +79,7 @@ def pressure(proc: str, resource: str) -> Values:
 
 PRESSURE: dict[tuple[str, bytes], Metric] = {
     **{(resource, b"some"): metric for resource, metric in host.PRESSURE_WAITING.items()},
-    # `full` of the CPU means nothing for a whole host: absent before 5.13, since then a 0 (Documentation/accounting/psi.rst)
-    **{(resource, b"full"): metric for resource, metric in host.PRESSURE_STALLED.items() if resource != "cpu"},
+    **{(resource, b"full"): metric for resource, metric in host.PRESSURE_STALLED.items()},
 }
 
 # What is read every fast beat: the metrics of a file, and its reader.
@@ -90,7 +89,7 @@ FAST: tuple[tuple[tuple[Metric, ...], Callable[[str], Values]], ...] = (
     ((host.MEMORY_SIZE, host.MEMORY_AVAILABLE, host.SWAP_SIZE, host.SWAP_USED), memory),
     *(
         (
-            (host.PRESSURE_WAITING[resource], host.PRESSURE_STALLED[resource]),
+            tuple(states[resource] for states in (host.PRESSURE_WAITING, host.PRESSURE_STALLED) if resource in states),
             lambda proc, resource=resource: pressure(proc, resource),
         )
         for resource in host.RESOURCES
