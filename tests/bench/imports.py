@@ -1,12 +1,11 @@
 """What each import costs: memory and CPU time of a fresh interpreter with it, less those of an empty one.
 
 Prints a line for each package that gpuwatch needs, and for each process what all its imports come to. A package counts what
-it imports itself, so that shared parts (asyncio, ssl, typing) count for each. tests/bench/imports shows the medians of some runs.
+it imports itself, so that shared parts (asyncio, ssl, typing) count for each. Run it as `python -m tests.bench.imports`.
 """
 
 import statistics
 import subprocess
-import sys
 
 from tests.bench import environments
 
@@ -62,4 +61,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from gpuwatch import config
 from gpuwatch.model.metric import Kind, Metric
+from gpuwatch.model.quantity import Size
 from gpuwatch.model.reading import Tier
 from gpuwatch.model.view import Entry, View
 from gpuwatch.store import Store
@@ -35,7 +36,7 @@ def fill(folder: Path, view: View) -> Kept:
     """Fill a database with HOURS of this view, its values shaken a little each period."""
     clock, dice = FakeClock(), random.Random(20)
     path = folder / "filled.db"
-    store = Store(config.Store(url=f"sqlite:///{path}", max_size=config.Size(8 << 30)), "bench", clock)
+    store = Store(config.Store(url=f"sqlite:///{path}", max_size=Size(8 << 30)), "bench", clock)
     store.start()
     empty = size(path)[1]
     rounds = int(HOURS * 3600 / PERIOD)

@@ -21,6 +21,15 @@ def threads(pid: int) -> dict[str, float]:
     return found
 
 
+def waited(pid: int) -> float:
+    """Return the seconds that the living threads of a process were ready and found no free core: what others took from it."""
+    found = 0
+    for path in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            found += int((path / "schedstat").read_text().split()[1])
+    return found / 1e9
+
+
 def cpu(pid: int) -> float:
     """Return the CPU seconds of a process with all its threads, also those that have ended."""
     return time.clock_gettime((~pid << 3) | CPUCLOCK_SCHED)

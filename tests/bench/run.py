@@ -21,17 +21,19 @@ from gpuwatch import shipped
 from gpuwatch.catalogue import own
 from gpuwatch.model.reading import Tier
 from tests.bench import environments, keeping, stages
-from tests.bench.processes import Watch, alone, children, cpu, descendants, pss, reaped, threads, written
+from tests.bench.processes import Watch, alone, children, cpu, descendants, pss, reaped, threads, waited, written
 from tests.bench.scrapes import Prometheus, quantile, timed, until_full
 from tests.bench.table import Table
 from tests.bench.workload import CALL, GPUS, Busy
 from tests.fakes.daemon import Running
 from tests.fakes.nvml import FakeNvml
 
-WARM = 15.0  # seconds after the start before CPU is counted
+WARM = 10.0  # seconds after the start before CPU is counted
 SLICE = 10.0  # seconds
 SCRAPE_EVERY = 15.0
+MARKS = (20.0, 60.0, 120.0)  # seconds after the start at which memory is looked at, at the end of the span then running
 STARTS = 5
+BATCHES = 5  # parts of the scrapes, so that a burst of other programs can be told from us
 SHORT = {"gpuwatch-probe": 60.0, "gpuwatch-smart": 600.0}  # seconds between two rounds of a short-lived worker
 TEMPERATURES = b"gpuwatch_gpu_temperature_celsius{"
 
@@ -81,13 +83,13 @@ url = "http://127.0.0.1:9/"
 """
         )
 
-    def start(self) -> tuple[float, float]:
-        """Start it; returns the wall time until its page showed all GPUs, and the CPU time that this took, of all processes."""
+    def start(self) -> tuple[float, float, float]:
+        """Start it; returns the wall time to a page with all GPUs, the CPU of all processes, the daemon's wait for a core."""
         began = time.monotonic()
         self.running.start()
         full = until_full(self.port, lambda page: page.count(TEMPERATURES) >= GPUS, 20.0)
         spent = reaped(self.running.pid) + sum(cpu(pid) for pid in (self.running.pid, *descendants(self.running.pid)))
-        return full - began, spent
+        return full - began, spent, waited(self.running.pid)
 
     def resident(self) -> dict[str, int]:
         """Return the processes that stay: the daemon and the worker that holds the GPUs."""
@@ -113,19 +115,21 @@ def free_port() -> int:
 
 def starts(folder: Path, fake: FakeNvml, python: Path, table: Table) -> None:
     """Measure the start, some times over."""
-    walls, spent = [], []
+    walls, spent, waits = [], [], []
     for number in range(STARTS):
         subject = Subject(folder / f"start-{number}", fake, python)
         try:
-            wall, used = subject.start()
+            wall, used, waiting = subject.start()
         finally:
             subject.running.stop()
         walls.append(wall)
         spent.append(used)
+        waits.append(waiting)
     table.section(f"Start to the first page with all {GPUS} GPUs, of {STARTS}")
     middle = statistics.median(walls)
     table.line("wall, median", f"{middle:.2f} s ({min(walls):.2f} to {max(walls):.2f})", middle, 1.0, "s")
     table.line("CPU of all processes, median", f"{statistics.median(spent):.2f} s")
+    table.line("the daemon's wait for a core, median", f"{statistics.median(waits):.2f} s")
 
 
 def percent(seconds: float, of: float) -> str:
@@ -139,18 +143,17 @@ def live(subject: Subject, rival: Rival | None, seconds: float, table: Table) ->
     watch = Watch(subject.running.pid, tuple(SHORT))
     prometheus = Prometheus((subject.port, *((rival.port,) if rival else ())), SCRAPE_EVERY)
     began = time.monotonic()
-    marks = iter([second for second in (20.0, 60.0, 120.0, seconds + WARM) if second <= seconds + WARM])
+    marks = iter([second for second in MARKS if second <= seconds + WARM])
     mark = next(marks)
     memory: list[tuple[float, float, float]] = []
     time.sleep(WARM)
     wrote = subject.write_seconds()
     before = Sample(subject, processes, rival)
     slices = [before]
-    while time.monotonic() - began < WARM + seconds:
-        time.sleep(max(0.0, min(SLICE - (time.monotonic() - slices[-1].at), began + WARM + seconds - time.monotonic())))
-        if time.monotonic() - slices[-1].at >= SLICE:
-            slices.append(Sample(subject, processes, rival))
-        while time.monotonic() - began >= mark:
+    while len(slices) <= round(seconds / SLICE):
+        time.sleep(max(0.0, began + WARM + SLICE * len(slices) - time.monotonic()))
+        slices.append(Sample(subject, processes, rival))
+        if time.monotonic() - began >= mark:
             memory.append((mark, pss(processes.values()), alone(processes.values())))
             mark = next(marks, float("inf"))
     after = slices[-1]
@@ -224,12 +227,13 @@ def tell_cpu(before: Sample, after: Sample, slices: Sequence[Sample], watch: Wat
 
 def tell_memory(memory: Sequence[tuple[float, float, float]], watch: Watch, table: Table) -> None:
     """Say what was held."""
-    table.section("Memory, PSS of all processes (in brackets: if no other program shared our files)")
+    table.section("Memory of the daemon and gpuwatch-nvml: PSS, and what it would be if no other program shared our files")
     for second, held, by_itself in memory:
-        table.line(f"after {second:.0f} s", f"{held:.1f} MB ({by_itself:.1f})", by_itself, 75.0, "MB")
+        table.line(f"PSS after {second:.0f} s", f"{held:.1f} MB", held, 75.0, "MB")
+        table.line(f"sharing with nobody, after {second:.0f} s", f"{by_itself:.1f} MB", by_itself, 75.0, "MB")
     table.line("grown from the first to the last", f"{memory[-1][1] - memory[0][1]:+.2f} MB")
     if watch.highest:
-        table.line("highest while a short-lived worker ran", f"{watch.highest:.1f} MB", watch.highest, 95.0, "MB")
+        table.line("highest PSS while a short-lived worker ran", f"{watch.highest:.1f} MB", watch.highest, 95.0, "MB")
 
 
 def tell_store(before: Sample, after: Sample, writing: float, table: Table) -> None:
@@ -250,13 +254,19 @@ def scrape(subject: Subject, count: int, table: Table) -> None:
     """Measure scrapes."""
     table.section(f"Scrapes, {count} each (OpenMetrics, gzip, over TCP)")
     for name, fresh in (("kept connection", False), ("a connection each", True)):
-        before, began = cpu(subject.running.pid), time.monotonic()
+        pid = subject.running.pid
+        before, waiting, began = cpu(pid), waited(pid), time.monotonic()
         times = timed(subject.port, count, fresh=fresh, pause=0.02)
-        spent, passed = cpu(subject.running.pid) - before, time.monotonic() - began
+        spent, waiting, passed = cpu(pid) - before, waited(pid) - waiting, time.monotonic() - began
+        batch = max(1, count // BATCHES)
+        quietest = min(quantile(times[start : start + batch], 0.99) for start in range(0, batch * BATCHES, batch))
         half, most = 1e3 * quantile(times, 0.5), 1e3 * quantile(times, 0.99)
         table.line(f"{name}, p50", f"{half:.2f} ms", half, 2.0, "ms")
         table.line(f"{name}, p99", f"{most:.2f} ms", most, 5.0, "ms")
-        table.line(f"{name}, CPU of the daemon a second", percent(spent, passed))
+        table.line(f"{name}, p99 of the quietest of {BATCHES} parts", f"{1e3 * quietest:.2f} ms")
+        table.line(
+            f"{name}, the daemon a second: CPU, waiting for a core", f"{percent(spent, passed)}, {percent(waiting, passed)}"
+        )
     times = timed(subject.port, 60, fresh=False, pause=1.003)
     table.line("the first after a beat, p50 and highest of 60", f"{1e3 * quantile(times, 0.5):.2f} and {1e3 * max(times):.2f} ms")
 
@@ -296,7 +306,7 @@ def inside(folder: Path, fake: FakeNvml, busy: Busy, table: Table) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="tests/bench/run", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=120.0, help="how long both run for CPU and memory (120)")
+    parser.add_argument("--seconds", type=float, default=120.0, help="how long both run for CPU and memory, at least 10 (120)")
     parser.add_argument("--scrapes", type=int, default=1000, help="scrapes of each kind (1000)")
     parser.add_argument("--alone", action="store_true", help="without nvitop-exporter, which is installed from PyPI")
     args = parser.parse_args()
