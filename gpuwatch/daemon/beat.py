@@ -98,7 +98,7 @@ class Beat:
         self._alerts: dict[Target, Reading] = {}
         self._reported = self._saved = float("-inf")
         self._began = clock.mono()
-        self._failing = False
+        self._failing_since: float | None = None
         self.finished: float | None = None  # monotonic time of the last whole beat
 
     def start(self) -> None:
@@ -127,13 +127,13 @@ class Beat:
             try:
                 self.once()
             except Exception:
-                if not self._failing:
-                    log.exception("a beat failed; trying again each beat")
-                self._failing = True
+                if self._failing_since is None:
+                    self._failing_since = self._clock.mono()
+                    log.exception("a beat failed: nothing is judged until one is whole again")
             else:
-                if self._failing:
-                    log.info("beats are whole again")
-                self._failing = False
+                if self._failing_since is not None:
+                    log.info("beats are whole again after %.0f s", self._clock.mono() - self._failing_since)
+                self._failing_since = None
 
     def once(self) -> None:
         """Judge what the board knows now."""

@@ -1,0 +1,183 @@
+"""One beat: in which order things happen, and what becomes of one that fails."""
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+
+from gpuwatch.catalogue import own
+from gpuwatch.daemon.beat import REPORT_EVERY, Beat
+from gpuwatch.model.alert import Incident, Transition
+from gpuwatch.model.finding import Evidence
+from gpuwatch.model.metric import Metric
+from gpuwatch.model.reading import Reading, Tier
+from gpuwatch.model.target import Target
+from gpuwatch.model.view import View
+from gpuwatch.sampling.board import Board
+from tests.fakes.clock import FakeClock
+from tests.fakes.store_nouns import incident
+from tests.fakes.until import until
+
+ALERT = Target(subject=own.ALERT, key="hot|warning|0", labels={"rule": "hot", "severity": "warning", "gpu": "0"})
+
+
+class Rooms:
+    """All rooms around a beat; they note what they are asked, and fail while `broken`."""
+
+    def __init__(self) -> None:
+        self.noted: list[str] = []
+        self.changes: list[Incident] = []
+        self.firing = self.broken = False
+        self.held: threading.Event | None = None
+
+    def recall(self, mono: float, wall: float) -> None:
+        """Nothing to take over."""
+
+    def run(self, view: View, wall: float) -> tuple[Sequence[Reading], Mapping[tuple[Target, Metric], Evidence]]:
+        """Find nothing, or fail, or wait."""
+        self.noted.append("run")
+        if self.held is not None:
+            self.held.wait(10)
+        if self.broken:
+            raise RuntimeError("broken")
+        return [], {}
+
+    def save(self, mono: float, wall: float) -> None:
+        """Note it."""
+        self.noted.append("save")
+
+    def beat(self, view: View, mono: float, evidence: Mapping[tuple[Target, Metric], Evidence]) -> list[Transition]:
+        """Judge nothing."""
+        return []
+
+    def apply(self, transitions: Sequence[Transition]) -> list[Incident]:
+        """Return what a test wants changed, once."""
+        changed, self.changes = self.changes, []
+        return changed
+
+    def readings(self, wall: float) -> list[Reading]:
+        """Return the one alert while it fires."""
+        values = own.ALERT_STATE.at("firing")
+        reading = Reading(source="own", tier=Tier.FAST, target=ALERT, at=wall, took=0.0, values=values)
+        return [reading] if self.firing else []
+
+    def commit(self, incidents: Sequence[Incident] = ()) -> None:
+        """Note it."""
+        self.noted.append("commit")
+
+    def changed(self, incidents: Sequence[Incident]) -> None:
+        """Note it."""
+        self.noted.append("tell")
+
+    def observe(self, view: View) -> None:
+        """Note it."""
+        self.noted.append("observe")
+
+    def turn(self) -> None:
+        """Note it."""
+        self.noted.append("turn")
+
+    def report(self, wall: float) -> list[Reading]:
+        """Note it."""
+        self.noted.append("report")
+        return []
+
+
+@pytest.fixture
+def rooms() -> Rooms:
+    """The rooms."""
+    return Rooms()
+
+
+@pytest.fixture
+def board() -> Board:
+    """A real board."""
+    return Board({})
+
+
+@pytest.fixture
+def beat(rooms: Rooms, board: Board, clock: FakeClock) -> Iterator[Beat]:
+    """A beat, which is ended after the test."""
+    made = Beat(
+        clock=clock,
+        board=board,
+        detectors=rooms,
+        engine=rooms,
+        incidents=rooms,
+        store=rooms,
+        notifier=rooms,
+        page=rooms,
+        reports=(rooms.report,),
+    )
+    yield made
+    assert made.stop(5)
+
+
+def test_what_changed_is_committed_before_it_is_told_and_what_led_to_it_is_saved_at_once(
+    beat: Beat, rooms: Rooms, clock: FakeClock
+) -> None:
+    beat.once()
+    assert rooms.noted == ["report", "run", "observe", "turn", "save"]
+    rooms.noted.clear()
+    clock.forward(1)
+    beat.once()
+    assert rooms.noted == ["run", "observe", "turn"]
+    rooms.noted.clear()
+    rooms.changes = [incident(1)]
+    clock.forward(1)
+    beat.once()
+    assert rooms.noted == ["run", "commit", "tell", "observe", "turn", "save"]
+    clock.forward(REPORT_EVERY)
+    rooms.noted.clear()
+    beat.once()
+    assert rooms.noted[0] == "report"
+
+
+def test_an_alert_that_is_over_leaves_the_page_with_the_same_beat(
+    beat: Beat, rooms: Rooms, board: Board, clock: FakeClock
+) -> None:
+    def shown() -> int:
+        return len(board.view(clock.wall(), clock.mono()).entries[ALERT].values)
+
+    rooms.firing = True
+    beat.once()
+    assert shown() == len(own.ALERT_STATE)
+    rooms.firing = False
+    clock.forward(1)
+    beat.once()
+    assert shown() == 0
+
+
+def test_beats_that_fail_are_said_once_at_each_end_and_do_not_count(
+    beat: Beat, rooms: Rooms, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def beats(count: int) -> None:
+        for _ in range(count):
+            before = rooms.noted.count("run")
+            beat.tick()
+            until(lambda before=before: rooms.noted.count("run") > before)  # type: ignore[misc]  # a default binds the loop's value
+
+    with caplog.at_level(logging.INFO, "gpuwatch.beat"):
+        rooms.broken = True
+        beat.start()
+        beats(3)
+        until(lambda: len(caplog.messages) == 1)
+        assert beat.finished is None
+        clock.forward(30)
+        rooms.broken = False
+        beats(2)
+        until(lambda: beat.finished is not None and len(caplog.messages) == 2)
+    assert caplog.messages == [
+        "a beat failed: nothing is judged until one is whole again",
+        "beats are whole again after 30 s",
+    ]
+
+
+def test_a_beat_that_hangs_is_not_waited_for_at_the_stop(beat: Beat, rooms: Rooms) -> None:
+    rooms.held = threading.Event()
+    beat.start()
+    beat.tick()
+    until(lambda: rooms.noted == ["report", "run"])
+    assert not beat.stop(0.05)
+    rooms.held.set()
