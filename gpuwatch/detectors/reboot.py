@@ -35,6 +35,7 @@ class State(msgspec.Struct):
     previous: float | None = None  # the one before it
     numbers: dict[str, float] = {}
     words: dict[str, str] = {}
+    present: bool = False  # `at` is the start of this very boot
 
 
 class Reboot:
@@ -58,11 +59,14 @@ class Reboot:
             return state, Findings()
         if state.boot_id != boot_id:
             before = self.before
-            if before is not None and before.boot_id and before.boot_id != boot_id and not before.clean:
+            state.present = before is not None and bool(before.boot_id) and before.boot_id != boot_id and not before.clean
+            if before is not None and state.present:
                 up = host.values.get(BOOT_TIME, wall)
                 state.previous, state.at = state.at, up
                 state.numbers, state.words = last_sample(before), {"down": down(before.at, up), "last_sample": sample(before)}
             state.boot_id = boot_id
+        elif state.present:  # the kernel moves the time of its boot along with a clock that was wrong at the start
+            state.at = host.values.get(BOOT_TIME, state.at)
         if state.at is None:
             return state, Findings()
         evidence = Evidence(numbers=state.numbers, words=state.words)

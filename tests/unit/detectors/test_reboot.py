@@ -95,5 +95,19 @@ def test_the_time_is_that_of_the_boot_where_it_is_known() -> None:
     assert state.words["last_sample"] == "last stored sample: nothing of GPUs"
 
 
+def test_the_time_follows_a_clock_that_was_wrong_at_the_boot_and_stays_with_that_boot() -> None:
+    detector, state = Reboot(Before(boot_id="boot-0", clean=False, at=4_000)), State()
+
+    def look(boot: str, up: float, wall: float) -> float:
+        nonlocal state
+        here = Target(subject=HOST, key="", info={"boot_id": boot})
+        state, findings = detector.step(state, View(wall, {here: Entry(here, {BOOT_TIME: up}, {}, ())}), wall)
+        return findings.readings[0].values[UNEXPECTED_REBOOT]
+
+    assert [look("boot-1", 100.0, 130.0), look("boot-1", 9_000.0, 9_060.0)] == [100.0, 9_000.0]
+    detector.before = Before(boot_id="boot-1", clean=True, at=9_900)
+    assert [look("boot-2", 10_000.0, 10_060.0), look("boot-2", 10_001.0, 10_062.0)] == [9_000.0, 9_000.0]
+
+
 def test_a_night_between_is_written_with_its_dates() -> None:
     assert len(down(0.0, 200_000.0)) == len("down 2026-01-01 00:00:00-2026-01-02 00:00:00")
