@@ -96,10 +96,19 @@ def cadences(config: Config) -> dict[tuple[str, Tier], Cadence]:
 
 
 def machine(config: Config) -> str:
-    """Return the machine-id of this host, to which the store belongs; "" where there is none."""
-    for name in ("etc/machine-id", "var/lib/dbus/machine-id"):
-        try:
-            return (Path(config.paths.root) / name).read_text().strip()
-        except OSError:
-            continue
-    return ""
+    """Return to which machine the store belongs: machine-id and DMI uuid, joined by "/"; a part that cannot be read is "".
+
+    A disk that was copied to other hosts carries its machine-id along; the DMI uuid does not move, and only root may read it.
+    """
+    root = Path(config.paths.root)
+    machine_id = first_line(root / "etc/machine-id") or first_line(root / "var/lib/dbus/machine-id")
+    board = first_line(Path(config.paths.sys) / "class/dmi/id/product_uuid").lower()
+    return f"{machine_id}/{board}" if board else machine_id
+
+
+def first_line(path: Path) -> str:
+    """Return what a small file says, "" where it cannot be read."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import zip_longest
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
@@ -138,9 +139,10 @@ class Database:
             self.migrating = ""
         if version < self.layout.version:
             self.notes.append(f"the {self.layout.name} was migrated from schema {version} to {self.layout.version}")
-        if self._machine and not meta.get("machine"):
+        known = completed(meta.get("machine", ""), self._machine)
+        if known != meta.get("machine", ""):
             with connection.begin():
-                write_meta(connection, self.layout, {"machine": self._machine})
+                write_meta(connection, self.layout, {"machine": known})
         return False
 
     def ensure_there(self) -> None:
@@ -214,7 +216,7 @@ class Database:
 
     def _judge(self, meta: Mapping[str, str]) -> Verdict | None:
         owner, version = meta.get("machine", ""), int(meta.get("schema", "0"))
-        if owner and self._machine and owner != self._machine:
+        if not can_be_one(owner, self._machine):
             return Verdict("other-machine", "belongs to another machine: nothing in it is used or sent")
         if version > self.layout.version:
             note = f"is of a newer gpuwatch (schema {version}, ours is {self.layout.version})"
@@ -230,6 +232,21 @@ class Database:
         raw(connection, "VACUUM INTO ?", str(fresh))
         fresh.replace(copy)
         self.notes.append(f"the {self.layout.name} was copied to {copy.name} before its migration")
+
+
+def can_be_one(owner: str, mine: str) -> bool:
+    """Whether two identities can be those of one machine: no part that both know differs (machine-id, then DMI uuid)."""
+    return all(not theirs or not ours or theirs == ours for theirs, ours in parts(owner, mine))
+
+
+def completed(owner: str, mine: str) -> str:
+    """Return an identity with the parts that only the other one knows: who is not root cannot read the DMI uuid."""
+    return "/".join(theirs or ours for theirs, ours in parts(owner, mine)).rstrip("/")
+
+
+def parts(owner: str, mine: str) -> list[tuple[str, str]]:
+    """Return the parts of two identities side by side, "" for one that is not known."""
+    return list(zip_longest(owner.split("/"), mine.split("/"), fillvalue=""))
 
 
 def sqlite(path: Path, *, read_only: bool = False) -> Engine:

@@ -113,6 +113,22 @@ def test_a_copy_on_another_machine_starts_a_new_identity_and_sends_nothing_old(t
     assert run(third) == []
 
 
+def test_a_copied_disk_is_known_by_the_board_it_is_in(tmp_path: Path, opened: Home) -> None:  # operator.md S12 c
+    first = opened("id-1")  # not root
+    run(first)
+    fill(first)
+    assert first.stop(10)
+    for machine in ("id-1/board-1", "id-1"):  # root, who learns the board, and not root again
+        store = opened(machine)
+        assert run(store) == []
+        assert store.memory() == FILLED
+        assert store.stop(10)
+    clone = opened("id-1/board-2")
+    assert ["belongs to another machine" in note for note in run(clone)] == [True, True]
+    assert clone.memory() == Memory([], [], [])
+    assert aside(tmp_path, "other-machine") == ["gpuwatch", "state"]
+
+
 def test_a_machine_that_does_not_know_its_identity_keeps_its_files(opened: Home) -> None:
     first = opened("")
     run(first)
