@@ -166,7 +166,11 @@ class Notifier:
             sender.wake()
 
     def _run(self) -> None:
-        asyncio.run(self._main())
+        try:
+            asyncio.run(self._main())
+        except Exception as error:  # the root of the thread: without it nobody would be told, and nobody would know
+            log.exception("nobody is told until gpuwatch starts again: a fault of gpuwatch itself")
+            self._failed = f"nobody is told until gpuwatch starts again: a fault of gpuwatch itself ({type(error).__name__})"
 
     async def _main(self) -> None:
         self._wake = asyncio.Event()

@@ -4,9 +4,11 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
+from gpuwatch import notify
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.delivery import Delivery, DeliveryKind
 from gpuwatch.notify.receivers.receiver import HttpReceiver, Request
@@ -14,7 +16,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.incidents import HOT, ended, hot, worse
 from tests.fakes.journal import Journal
 from tests.fakes.receiver import Answer, Got, Receiver
-from tests.fakes.telling import Life, channels
+from tests.fakes.telling import HOST, Life, channels, new_id
 from tests.fakes.until import until
 
 HOUR = 3600.0
@@ -290,3 +292,17 @@ def test_the_receivers_wish_holds_every_message_of_the_channel(receiver: Receive
         life.forward(10)
         life.attempts(5)
     assert said(receiver.requests) == [("firing", "1")] * 4 + [("firing", "2")]
+
+
+def test_a_notifier_that_ends_by_a_fault_of_ours_says_that_nobody_is_told_any_more(
+    receiver: Receiver, clock: FakeClock, journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = cast("float", "soon")  # a mistake in the wiring, where no mistake is expected
+    notifier = notify.Notifier(channels(a=receiver.url), journal, clock, HOST, new_id, deadline=wrong)
+    notifier.start()
+    until(lambda: notifier._thread is not None and not notifier._thread.is_alive())
+    notifier.changed([hot(1)])
+    words = "nobody is told until gpuwatch starts again: a fault of gpuwatch itself"
+    assert notifier.problems() == [f"notifier: {words} (TypeError)"]
+    assert caplog.messages == [words]
+    notifier.stop(0.1)
