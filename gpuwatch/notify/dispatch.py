@@ -154,6 +154,11 @@ def timed(group: Group, news: list[tuple[DeliveryKind, Incident]], mono: float) 
     )
 
 
+def overdue(mono: float) -> Group:
+    """Return the timers of a group whose news, if it has any, is told at once."""
+    return Group(since=mono - WAIT, urgent=mono - WAIT_CRITICAL)
+
+
 def when(group: Group) -> float | None:
     """Return when the news of a group is told, None where there is none."""
     if group.since is None:

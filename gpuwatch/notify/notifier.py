@@ -254,9 +254,14 @@ class Notifier:
         """Take over marks and unsent messages of earlier runs; what this run has said meanwhile stands."""
         mono, wall = self._clock.mono(), self._clock.wall()
         self._unite(memory.incidents)
+        heard = {told.incident for told in memory.told}
+        for incident in memory.incidents:
+            if incident.id not in heard:  # it has waited for its group; a crash loop must not begin the wait anew each time
+                for name in self._senders:
+                    self._groups.setdefault((name, dispatch.family(incident)), dispatch.overdue(mono))
         for told in memory.told:
             self._marks.setdefault((told.incident, told.channel), dispatch.remembered(told, mono=mono, wall=wall))
-        mine, self._mine = self._mine or set(), None
+        mine = self._mine or set()
         waiting: dict[str, list[Delivery]] = {}
         for delivery in memory.deliveries:
             if delivery.id not in mine:
@@ -268,6 +273,7 @@ class Notifier:
             log.warning("receiver %s is not configured any more: %d of its messages are given up", name, len(deliveries))
             for delivery in deliveries:
                 self._store.attempted(delivery, Outcome.refused("the receiver is not configured any more"), None)
+        self._mine = None
 
     def _unite(self, incidents: Iterable[Incident]) -> None:
         """Let incidents of this run go on as those of an earlier one where the store has found that they are the same."""

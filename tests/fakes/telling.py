@@ -48,7 +48,7 @@ class Life:
         self.notifier = notify.Notifier(who, journal, clock, HOST, new_id, deadline=deadline, resolver=resolver)
         self.notifier.restore(journal.memory())
         self.notifier.start()
-        until(lambda: self.notifier.nobody or not self.notifier._inbox)
+        until(lambda: self.notifier._mine is None and not self.notifier._inbox)
 
     def tell(self, *incidents: Incident) -> None:
         """Let incidents be so, as the judge does; returns once the notifier has looked at them."""

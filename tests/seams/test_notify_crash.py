@@ -49,6 +49,19 @@ def test_killed_before_the_decision_it_is_told_once(receiver: Receiver, clock: F
     assert len(live_on(receiver, clock, journal, 1)) == 1
 
 
+def test_killed_again_and_again_within_the_wait_of_a_group_it_is_told_all_the_same(
+    receiver: Receiver, clock: FakeClock, journal: Journal
+) -> None:
+    with Life(channels(a=receiver.url), clock, journal) as life:
+        life.tell(HOT)
+    for _ in range(3):
+        clock.forward(2)
+        with Life(channels(a=receiver.url), clock, journal) as life:
+            receiver.wait(1)
+            life.attempts(1)
+    assert len(receiver.requests) == 1
+
+
 def test_killed_before_the_commit_reached_the_disk_it_is_told_once(
     receiver: Receiver, clock: FakeClock, journal: Journal
 ) -> None:
