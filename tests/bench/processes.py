@@ -116,7 +116,7 @@ class Watch:
 
     pid: int
     names: tuple[str, ...]
-    every: float = 0.05
+    every: float = 0.02
     cost: dict[str, list[float]] = field(default_factory=dict)
     highest: float = 0.0
 
@@ -135,7 +135,7 @@ class Watch:
         before = reaped(self.pid)
         while not self._stop.wait(self.every):
             try:
-                now, spent = children(self.pid), reaped(self.pid)
+                spent, now = reaped(self.pid), children(self.pid)  # in this order: whose cost is counted is gone
             except OSError:
                 return
             self._see({pid: name for pid, name in now.items() if name in self.names})

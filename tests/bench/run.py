@@ -69,6 +69,7 @@ class Subject:
     def __init__(self, folder: Path, fake: FakeNvml, python: Path) -> None:
         folder.mkdir()
         self.fake, self.port = fake, free_port()
+        self.watch: Watch | None = None
         self.running = Running(folder, environ={**fake.environment, **unit_environment()}, python=str(python))
         self.running.file.write_text(
             f"""[http]
@@ -83,10 +84,12 @@ url = "http://127.0.0.1:9/"
 """
         )
 
-    def start(self) -> tuple[float, float, float]:
+    def start(self, *, watched: bool = False) -> tuple[float, float, float]:
         """Start it; returns the wall time to a page with all GPUs, the CPU of all processes, the daemon's wait for a core."""
         began = time.monotonic()
         self.running.start()
+        if watched:
+            self.watch = Watch(self.running.pid, tuple(SHORT))  # from the start: the first round of SMART comes with it
         full = until_full(self.port, lambda page: page.count(TEMPERATURES) >= GPUS, 20.0)
         spent = reaped(self.running.pid) + sum(cpu(pid) for pid in (self.running.pid, *descendants(self.running.pid)))
         return full - began, spent, waited(self.running.pid)
@@ -140,7 +143,8 @@ def percent(seconds: float, of: float) -> str:
 def live(subject: Subject, rival: Rival | None, seconds: float, table: Table) -> None:
     """Measure both while they run and are scraped every 15 s."""
     processes = subject.resident()
-    watch = Watch(subject.running.pid, tuple(SHORT))
+    watch = subject.watch
+    assert watch is not None
     prometheus = Prometheus((subject.port, *((rival.port,) if rival else ())), SCRAPE_EVERY)
     began = time.monotonic()
     marks = iter([second for second in MARKS if second <= seconds + WARM])
@@ -214,15 +218,15 @@ def tell_cpu(before: Sample, after: Sample, slices: Sequence[Sample], watch: Wat
     )
     lived = sum(after.processes.values()) - sum(before.processes.values()) - after.living + before.living
     table.line("... of it in threads that have ended", percent(lived, passed))
-    short = 0.0
+    short = 100 * (after.children - before.children) / passed
+    table.line("short-lived workers in these seconds", f"{short:.2f} %")
     for name, period in SHORT.items():
-        rounds = watch.cost.get(name, [])
-        if rounds:
+        if rounds := watch.cost.get(name, []):
             cost = statistics.median(rounds)
-            short += 100 * cost / period
-            table.line(f"{name}, one round every {period:.0f} s", f"{cost * 1e3:.0f} ms = {100 * cost / period:.2f} %")
-    table.line("short-lived children in these seconds", percent(after.children - before.children, passed))
-    table.line("all together", f"{resident + short:.2f} %", resident + short, 1.0, "%")
+            table.line(f"... {name}, a round every {period:.0f} s", f"{cost * 1e3:.0f} ms = {100 * cost / period:.2f} %")
+    if passed < SHORT["gpuwatch-smart"]:  # its rounds fall outside of these seconds, but for the first
+        short += 100 * statistics.median(watch.cost["gpuwatch-smart"]) / SHORT["gpuwatch-smart"]
+    table.line("all together, SMART by its share", f"{resident + short:.2f} %", resident + short, 1.0, "%")
 
 
 def tell_memory(memory: Sequence[tuple[float, float, float]], watch: Watch, table: Table) -> None:
@@ -323,7 +327,7 @@ def main() -> None:
         subject = Subject(folder / "daemon", fake, python)
         rival = None if args.alone else Rival(other, free_port(), folder / "rival.log")
         try:
-            subject.start()
+            subject.start(watched=True)
             live(subject, rival, args.seconds, table)
             scrape(subject, args.scrapes, table)
         finally:
