@@ -8,7 +8,6 @@ raise the same ConfigError.
 
 import difflib
 import os
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
+from gpuwatch.model.pci import address_of, spelled
 from gpuwatch.model.quantity import Duration, Size, duration, size
 
 if sys.version_info >= (3, 11):
@@ -25,7 +25,6 @@ else:
     import tomli as tomllib
 
 T = TypeVar("T", bound=msgspec.Struct)
-PCI_ADDRESS = re.compile(r"(?:[0-9a-f]{1,8}:)?[0-9a-f]{1,2}:[0-9a-f]{1,2}(?:\.[0-9a-f])?", re.IGNORECASE)  # in any spelling
 Period = Annotated[Duration, "over 0"]
 
 
@@ -57,7 +56,7 @@ class Host(Section, frozen=True):
 
 
 class Gpu(Section, frozen=True):
-    """What the operator calls the GPU at a PCI address (`[gpus."0000:65:00.0"] label = "slot 3"`)."""
+    """What the operator calls the GPU at a PCI address, in any spelling (`[gpus."0000:65:00.0"] label = "slot 3"`)."""
 
     label: str
 
@@ -232,10 +231,15 @@ def open_all(file: Path | None, where: Places) -> Loaded:
     for path, table in tables:
         merge(merged, table, origin, path, "")
     found = convert(merged, Config, origin, str(main))
-    for address in found.gpus:
-        if not PCI_ADDRESS.fullmatch(address):
-            name = f"gpus.{address}"
+    gpus: dict[str, Gpu] = {}
+    for text, gpu in found.gpus.items():
+        address, name = address_of(text), f"gpus.{text}"
+        if address is None:
             raise ConfigError(blame(name, origin, str(main)), name, 'expected the PCI address of a GPU, such as "0000:65:00.0"')
+        if spelled(address) in gpus:
+            raise ConfigError(blame(name, origin, str(main)), name, f"is the same GPU as another one, {spelled(address)}")
+        gpus[spelled(address)] = gpu
+    found = msgspec.structs.replace(found, gpus=gpus)
     return Loaded(settle(found, where), str(main), origin)
 
 

@@ -76,6 +76,15 @@ def test_a_full_file_is_read(where: Places) -> None:
     assert found.routes[0].continue_
 
 
+def test_a_gpu_may_be_named_in_any_spelling_of_its_address_but_once(where: Places) -> None:
+    write(where, '[gpus."65:00.0"]\nlabel = "slot 3"\n[gpus."00000000:CA:00.0"]\nlabel = "slot 7"')
+    found = config.load(None, where)
+    assert {place: gpu.label for place, gpu in found.gpus.items()} == {"0000:65:00.0": "slot 3", "0000:ca:00.0": "slot 7"}
+    write(where, '[gpus."65:00.0"]\nlabel = "slot 3"\n[gpus."0000:65:00.0"]\nlabel = "slot 7"')
+    with pytest.raises(ConfigError, match="is the same GPU as another one, 0000:65:00.0"):
+        config.load(None, where)
+
+
 def test_conf_d_is_merged_in_name_order(where: Places) -> None:
     write(where, '[host]\nname = "a"\nlabels = { rack = "A1" }\n[[receivers]]\nname = "one"\nkind = "webhook"')
     write(where, '[host]\nname = "b"\nlabels = { row = "7" }\n[[receivers]]\nname = "two"\nkind = "webhook"', "conf.d/20.toml")

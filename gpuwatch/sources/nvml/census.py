@@ -4,10 +4,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from gpuwatch.config import Config
+from gpuwatch.model.pci import Address, address_of, spelled
 from gpuwatch.sources import pci, sysfs
 from gpuwatch.sources.nvml import traces
 from gpuwatch.sources.nvml.identity import Identity, placed
-from gpuwatch.sources.nvml.traces import Address
 
 
 def nameless(config: Config, taken: Collection[Address | None], indexes: Sequence[int]) -> dict[int, Identity]:
@@ -20,7 +20,7 @@ def nameless(config: Config, taken: Collection[Address | None], indexes: Sequenc
         left = [address for address in cards if address not in taken]
         if left and len(left) == len(indexes):
             return {
-                index: Identity(key=cards[address] or traces.spelled(address), address=address, info=placed(address, config))
+                index: Identity(key=cards[address] or spelled(address), address=address, info=placed(address, config))
                 for index, address in zip(indexes, left, strict=True)
             }
     return {}
@@ -29,5 +29,5 @@ def nameless(config: Config, taken: Collection[Address | None], indexes: Sequenc
 def on_bus(config: Config) -> dict[Address, str]:
     """Return the addresses of NVIDIA's GPUs on the PCI bus, in order; the bus knows no UUIDs."""
     folder = Path(config.paths.sys) / "bus/pci/devices"
-    found = {traces.address(name) for name in sysfs.entries(folder) if pci.is_gpu(folder / name)}
+    found = {address_of(name) for name in sysfs.entries(folder) if pci.is_gpu(folder / name)}
     return dict.fromkeys(sorted(address for address in found if address is not None), "")

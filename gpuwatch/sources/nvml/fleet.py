@@ -12,8 +12,9 @@ from typing import Any
 
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.pci import spelled
 from gpuwatch.model.reading import Fault
-from gpuwatch.sources.nvml import census, traces, verdicts
+from gpuwatch.sources.nvml import census, verdicts
 from gpuwatch.sources.nvml.gpu import Gpu
 from gpuwatch.sources.nvml.identity import Identity, identify
 from gpuwatch.sources.nvml.lane import Lane
@@ -157,7 +158,7 @@ class Fleet:
         twin = gpu is not None and gpu.handle is not None and gpu.index != index and gpu.listed == self._number
         if twin and opening.everything and identity.address is not None:
             # two cards that give the same UUID: the PCI address tells them apart
-            identity = dataclasses.replace(identity, key=traces.spelled(identity.address))
+            identity = dataclasses.replace(identity, key=spelled(identity.address))
             gpu = self._gpus.get(identity.key)
         if gpu is None:
             gpu = Gpu(self._library, self._clock, identity, index, 2 * self._config.sources.nvml.every)
@@ -174,7 +175,7 @@ class Fleet:
 
     def _drop_place_holder(self, gpu: Gpu, identity: Identity) -> None:
         """Forget what stood for a GPU of this address while its UUID was not known."""
-        address = "" if identity.address is None else traces.spelled(identity.address)
+        address = "" if identity.address is None else spelled(identity.address)
         holder = self._gpus.get(address)
         if holder is not None and holder is not gpu and holder.handle is None:
             del self._gpus[address]

@@ -6,10 +6,10 @@ from typing import Any
 
 from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.config import Config
+from gpuwatch.model.pci import Address, address_of, spelled
 from gpuwatch.model.target import Target
 from gpuwatch.sources.nvml import bindings, traces, verdicts
 from gpuwatch.sources.nvml.library import CallError, Library
-from gpuwatch.sources.nvml.traces import Address
 
 ARCHITECTURES = {
     2: "Kepler",
@@ -91,7 +91,7 @@ def placed(address: Address | None, config: Config) -> dict[str, str]:
     """Return what follows from a GPU's place: address, NUMA node, and the operator's own name for the slot."""
     if address is None:
         return {}
-    bus_id = traces.spelled(address)
+    bus_id = spelled(address)
     facts = {"pci_bus_id": bus_id, "numa_node": traces.numa_node(config.paths, bus_id), "label": label(address, config)}
     return {name: text for name, text in facts.items() if text}
 
@@ -100,12 +100,13 @@ def key(uuid: str, address: Address | None, index: int) -> str:
     """Return the key: the UUID where it is one, else the PCI address; an integrated part may have neither."""
     if uuid.startswith(("GPU-", "MIG-")) and uuid.isascii() and uuid.replace("-", "").isalnum():
         return uuid
-    return traces.spelled(address) if address is not None else f"index-{index}"
+    return spelled(address) if address is not None else f"index-{index}"
 
 
 def label(address: Address, config: Config) -> str:
     """Return the operator's name of the GPU at this address, in whatever spelling the configuration has it."""
-    return next((gpu.label for place, gpu in config.gpus.items() if traces.address(place) == address), "")
+    gpu = config.gpus.get(spelled(address))
+    return gpu.label if gpu else ""
 
 
 def pci_address(library: Library, handle: Any) -> Address | None:
@@ -115,7 +116,7 @@ def pci_address(library: Library, handle: Any) -> Address | None:
     except CallError as error:
         reraise(error)
         return None
-    found = traces.address(bindings.text(lambda: pci.busId))  # pynvml decodes it when it is looked at
+    found = address_of(bindings.text(lambda: pci.busId))  # pynvml decodes it when it is looked at
     if found is None and (pci.bus or pci.device):  # the text is damaged, the numbers beside it may not be
         found = (int(pci.domain), int(pci.bus), int(pci.device))
     return found

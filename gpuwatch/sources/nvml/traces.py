@@ -5,16 +5,15 @@ import re
 from pathlib import Path
 
 from gpuwatch.config import Paths
+from gpuwatch.model.pci import Address, address_of
 from gpuwatch.sources import sysfs
 from gpuwatch.sources.nvml.verdicts import Traces
 
 VERSION = re.compile(r"NVRM version: NVIDIA UNIX (?P<open>Open )?.*?(?P<version>\d{3,}\.\d+(?:\.\d+)?)")
-ADDRESS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.[0-9a-f])?", re.IGNORECASE)
 UUID = re.compile(r"GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 NODE = re.compile(r"nvidia\d+")
 CONTAINER = (".dockerenv", "run/.containerenv")
 LIBRARY = "libnvidia-ml.so.1"
-Address = tuple[int, int, int]
 
 
 def module(paths: Paths) -> tuple[str, str]:
@@ -37,21 +36,6 @@ def collect(paths: Paths) -> Traces:
     )
 
 
-def address(text: str) -> Address | None:
-    """Return a PCI address in any of its spellings as (domain, bus, device), None for what is none.
-
-    NVML writes `00000000:65:00.0`, sysfs `0000:65:00.0`, Xid lines `0000:65:00`, lspci `65:00.0`.
-    """
-    found = ADDRESS.fullmatch(text.strip())
-    return None if found is None else (int(found[1] or "0", 16), int(found[2], 16), int(found[3], 16))
-
-
-def spelled(found: Address) -> str:
-    """Return a PCI address as sysfs writes it."""
-    domain, bus, device = found
-    return f"{domain:04x}:{bus:02x}:{device:02x}.0"
-
-
 def listed(paths: Paths) -> dict[Address, str]:
     """Return the GPUs in the driver's own list, in PCI order, with the UUID where the driver knows it ("" else).
 
@@ -60,7 +44,7 @@ def listed(paths: Paths) -> dict[Address, str]:
     folder = Path(paths.proc) / "driver/nvidia/gpus"
     found: dict[Address, str] = {}
     for name in sysfs.entries(folder):
-        where = address(name)
+        where = address_of(name)
         if where is not None:
             uuid = UUID.search(sysfs.fact(folder / name / "information"))
             found[where] = uuid[0] if uuid else ""

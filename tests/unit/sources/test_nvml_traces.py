@@ -61,29 +61,6 @@ def test_nouveau_and_a_container_are_seen(paths: Paths) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("00000000:65:00.0", (0, 0x65, 0)),
-        ("0000:65:00.0", (0, 0x65, 0)),
-        ("0000:65:00", (0, 0x65, 0)),
-        ("65:00.0", (0, 0x65, 0)),
-        ("000A:0b:1F.0", (10, 11, 31)),
-        ("10000:01:00.0", (0x10000, 1, 0)),
-        ("N/A", None),
-        ("", None),
-        ("65", None),
-    ],
-)
-def test_every_spelling_of_a_pci_address_is_one_address(text: str, expected: tuple[int, int, int] | None) -> None:
-    assert expected == traces.address(text)
-
-
-def test_a_label_is_found_in_whatever_spelling_the_configuration_has() -> None:
-    config = Config(gpus={"65:00.0": Gpu(label="slot 3"), "00000000:CA:00.0": Gpu(label="slot 7")})
-    assert [identity.label((0, bus, 0), config) for bus in (0x65, 0xCA, 0x17)] == ["slot 3", "slot 7", ""]
-
-
-@pytest.mark.parametrize(
     ("uuid", "address", "expected"),
     [
         (UUID, (0, 0x65, 0), UUID),
