@@ -19,7 +19,7 @@ from typing import Any, final
 
 from tests.fakes.daemon import Page, Running
 from tests.fakes.host import HostTree
-from tests.fakes.nvml import FakeNvml
+from tests.fakes.nvml import FUNCTIONS, FakeNvml
 from tests.fakes.receiver import Receiver
 from tests.fakes.until import until
 
@@ -129,6 +129,10 @@ class GpuServer:
         uuid = self.nvml.uuid(card)
         own = re.compile(r"gpuwatch_(gpu_(up|state|down_reason|info|last_seen_timestamp_seconds)|alert_.*)")
         return {name for name in page.samples if not own.fullmatch(name) and page.all(name, uuid=uuid)}
+
+    def calls(self, card: int) -> int:
+        """Return how many calls a card has had."""
+        return sum(self.nvml.calls(function, gpu=card) for function in FUNCTIONS)
 
     def ready(self) -> tuple[int, list[str]]:
         """Return the answer of /-/ready, line by line."""

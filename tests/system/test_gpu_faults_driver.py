@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -123,33 +124,44 @@ def test_access_that_a_container_loses_is_not_eight_dead_gpus(tmp_path: Path) ->
     assert said == (1, 1), server.daemon.said()
 
 
-@pytest.mark.parametrize("content", ["print 'for Python 2'\n", "x = 1\n"], ids=["does not compile", "another package"])
-def test_a_broken_module_pynvml_is_named_by_its_file_and_costs_the_gpus_only(tmp_path: Path, content: str) -> None:
-    """nicolargo/glances#1097: three packages fight for the name pynvml."""
-    module = tmp_path / "path" / "pynvml.py"
-    module.parent.mkdir()
-    module.write_text(content)
-    with GpuServer(tmp_path, gpus=2, environ={"PYTHONPATH": str(module.parent)}) as server:
-        assert str(module) in server.read_nvml()["driver"]["fault"]["words"]
-        server.until_driver("failed")
-        server.daemon.until(lambda page: page.all("gpuwatch_host_memory_available_bytes"))
-        assert [str(module) in line for line in server.until_not_ready() if line.startswith("driver ")] == [True]
-        module.unlink()
-        server.answers_quickly()
-    assert server.said(str(module)) == 1, server.daemon.said()
+def test_a_broken_module_pynvml_is_named_by_its_file_and_costs_the_gpus_only(tmp_path: Path) -> None:
+    """nicolargo/glances#1097: three packages fight for the name pynvml. One is for Python 2, one is another program."""
+    with ExitStack() as stack:
+        servers: dict[Path, GpuServer] = {}
+        for name, content in (("old", "print 'for Python 2'\n"), ("other", "x = 1\n")):
+            module = tmp_path / name / "path" / "pynvml.py"
+            module.parent.mkdir(parents=True)
+            module.write_text(content)
+            server = GpuServer(tmp_path / name, gpus=2, environ={"PYTHONPATH": str(module.parent)})
+            servers[module] = stack.enter_context(server)
+        for module, server in servers.items():
+            assert str(module) in server.read_nvml()["driver"]["fault"]["words"]
+            server.until_driver("failed")
+            server.daemon.until(lambda page: page.all("gpuwatch_host_memory_available_bytes"))
+            (line,) = [line for line in server.until_not_ready() if line.startswith("driver ")]
+            assert str(module) in line
+            server.answers_quickly()
+            assert server.said(str(module)) == 1, server.daemon.said()
 
 
-@pytest.mark.parametrize("driver", ["470.256.02", "535.154.05", "595.71.05"])
-def test_every_driver_gives_pcie_throughput_without_being_asked(tmp_path: Path, driver: str) -> None:
+def test_every_driver_gives_pcie_throughput_without_being_asked(tmp_path: Path) -> None:
     """operator.md 2: the owner's word, on by default from 470, and right."""
-    server = GpuServer(tmp_path, gpus=2, driver=driver)
-    for card in (0, 1):
-        server.nvml.set(card, utilization=80, pcie_transmit_rate=1_200_000, pcie_receive_rate=12_000_000)
-    with server:
-        server.wait_up(2)
-        name = "gpuwatch_gpu_pcie_throughput_bytes_per_second"
-        page = server.daemon.until(lambda page: len(page.all(name)) == 4)
-        assert {labels["direction"]: value for labels, value in page.all(name, gpu="1")} == {"transmit": 1.2e9, "receive": 12e9}
+    name = "gpuwatch_gpu_pcie_throughput_bytes_per_second"
+    with ExitStack() as stack:
+        servers = []
+        for driver in ("470.256.02", "535.154.05", "595.71.05"):
+            (tmp_path / driver).mkdir()
+            server = GpuServer(tmp_path / driver, gpus=2, driver=driver)
+            for card in (0, 1):
+                server.nvml.set(card, utilization=80, pcie_transmit_rate=1_200_000, pcie_receive_rate=12_000_000)
+            servers.append(stack.enter_context(server))
+        for server in servers:
+            server.daemon.wait_ready()
+            page = server.daemon.until(lambda page: len(page.all(name)) == 4)
+            assert {labels["direction"]: value for labels, value in page.all(name, gpu="1")} == {
+                "transmit": 1.2e9,
+                "receive": 12e9,
+            }
 
 
 def test_gpuwatch_read_says_when_its_worker_dies(tmp_path: Path) -> None:
