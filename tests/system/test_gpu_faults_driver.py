@@ -170,3 +170,13 @@ def test_gpuwatch_read_says_when_its_worker_dies(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gpuwatch", "read", "nvml", "--config", str(server.daemon.file)]
     done = subprocess.run(command, env=server.daemon.environ, capture_output=True, text=True, timeout=15, check=False)
     assert (done.returncode, "the worker process ended" in done.stderr) == (1, True), done
+
+
+def test_gpuwatch_read_tells_of_what_does_not_return(tmp_path: Path) -> None:
+    server = GpuServer(tmp_path, gpus=2)
+    server.nvml.hang(1)
+    read = server.read_nvml()
+    assert (read[f"gpu {server.nvml.uuid(0)}"]["fault"], read[f"gpu {server.nvml.uuid(1)}"]["fault"]["kind"]) == (None, "hung")
+    server.nvml.release(1)
+    server.nvml.hang(None, "nvmlInitWithFlags")
+    assert "has not returned" in server.read_nvml()["driver"]["fault"]["words"]

@@ -76,6 +76,7 @@ class Nvml:
         options = config.sources.nvml
         self._clock = clock
         self._deadline = float(options.deadline)
+        self._overdue = 0.9 * self._deadline  # what a round began has had a moment less than the deadline when the round ends
         self._periods = {Tier.FAST: options.every, Tier.NORMAL: options.every_normal, Tier.SLOW: options.every_slow}
         self._hung: dict[str, tuple[Lane, int]] = {}  # by key: the job that was said to hang
         self._told = ""
@@ -131,7 +132,7 @@ class Nvml:
                     busy += self._ask_gpu(gpu, tier, round_, answer)
         late = round_.wait(max(0.0, min(patience, end - self._clock.mono())))
         if fleet is not None:
-            fleet.look_for_overdue(self._deadline)
+            fleet.look_for_overdue(self._overdue)
             for gpu in fleet.gpus():  # those that turned out meanwhile to be there, but cannot be opened
                 if gpu.handle is None and gpu.identity.key not in asked | skip:
                     give(gpu.silent(tier), answer)
@@ -146,7 +147,7 @@ class Nvml:
         """Have the driver looked at, or say that it does not come back."""
         session = self._session
         stuck = session.lane.running(self._clock.mono())
-        if stuck > self._deadline:
+        if stuck > self._overdue:
             fault = Fault("failed", f"a call to NVML itself has not returned for {stuck:.0f} s")
             for reading in session.readings(fault):
                 answer.reading(reading)
