@@ -63,6 +63,7 @@ class Running:
         python: str = sys.executable,
     ) -> None:
         self.python = python
+        self.module = "gpuwatch"  # another one is another version of the program
         self.folder = folder
         folder.mkdir(exist_ok=True)
         self.socket = folder / "s"
@@ -92,7 +93,7 @@ class Running:
         """Start it; what it says goes to `log`, after what earlier runs said."""
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
-                [self.python, "-m", "gpuwatch", "run", "--config", str(self.file)],
+                [self.python, "-m", self.module, "run", "--config", str(self.file)],
                 env=self.environ,
                 stdout=out,
                 stderr=out,
