@@ -18,6 +18,7 @@ import msgspec
 
 from gpuwatch.model.pci import address_of, spelled
 from gpuwatch.model.quantity import Duration, Size, duration, size
+from gpuwatch.places import Places
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -186,31 +187,6 @@ class Loaded:
         return ConfigError(blame(error.key, self.origin, self.main), error.key, error.problem)
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where configuration, state and runtime files live by default."""
-
-    config: Path
-    state: Path
-    runtime: Path
-
-
-def places(environ: Mapping[str, str], *, root: bool) -> Places:
-    """Return the default folders: the system's for root and service units, else the user's XDG folders."""
-    home = Path(environ.get("HOME", "/"))
-    if root:
-        found = Places(Path("/etc/gpuwatch"), Path("/var/lib/gpuwatch"), Path("/run/gpuwatch"))
-    else:
-        state = Path(environ.get("XDG_STATE_HOME") or home / ".local/state") / "gpuwatch"
-        runtime = Path(environ["XDG_RUNTIME_DIR"]) / "gpuwatch" if environ.get("XDG_RUNTIME_DIR") else state
-        found = Places(Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "gpuwatch", state, runtime)
-    return Places(  # a systemd unit says where its folders are
-        Path(environ.get("CONFIGURATION_DIRECTORY", "").split(":")[0] or found.config),
-        Path(environ.get("STATE_DIRECTORY", "").split(":")[0] or found.state),
-        Path(environ.get("RUNTIME_DIRECTORY", "").split(":")[0] or found.runtime),
-    )
-
-
 def load(file: Path | None, where: Places) -> Config:
     """Return the configuration of `open_all` alone."""
     return open_all(file, where).config
@@ -280,6 +256,8 @@ def settle(config: Config, where: Places) -> Config:
 
 def read(path: Path) -> dict[str, Any]:
     """Read one TOML file; raises ConfigError."""
+    if path.exists() and not path.is_file():  # a FIFO would be waited for
+        raise ConfigError(str(path), "", "is not a file")
     try:
         table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -359,7 +337,7 @@ def from_text(kind: type, value: object) -> object:
 
 def said(error: msgspec.ValidationError) -> str:
     """Return msgspec's words without its own path (`- at ...`) and in our case."""
-    text = str(error).split(" - at `")[0].split(", got")[0]
+    text = str(error).replace(" | null", "").split(" - at `")[0].split(", got")[0]
     return text[:1].lower() + text[1:]
 
 

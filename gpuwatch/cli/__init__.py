@@ -22,6 +22,7 @@ COMMANDS = {
     "config": "check or show the configuration",
     "version": "print the version",
 }
+OUR_FAULT = 1
 CALLERS_MISTAKE = 2
 NOT_REACHABLE = 3
 
@@ -30,12 +31,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return dispatch(words)
+        code = dispatch(words)
+        sys.stdout.flush()  # here, where a reader that has gone or a disk that is full can still be told apart
     except BrokenPipeError:  # the reader of our output has gone: head, a pager
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         return 130
+    except OSError as error:  # our own output takes no more: a full disk
+        print(f"gpuwatch: {error.strerror or error}", file=sys.stderr)
+        return OUR_FAULT
+    return code
 
 
 def dispatch(words: Sequence[str]) -> int:

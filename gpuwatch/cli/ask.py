@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gpuwatch import config
 from gpuwatch.client import Client
+from gpuwatch.places import places
 
 SYSTEM = Path("/run/gpuwatch/gpuwatch.sock")
 
@@ -21,7 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def client(args: argparse.Namespace) -> Client:
     """Return the client for the daemon that was named, or for the one of this user, or of this host."""
-    where = args.host or args.socket or nearest(args.config)
+    where = args.host or (str(Path(args.socket).absolute()) if args.socket else nearest(args.config))
     try:
         return Client(where, password_file=args.password_file, ca_file=args.ca_file)
     except ValueError as error:
@@ -30,11 +31,11 @@ def client(args: argparse.Namespace) -> Client:
 
 def nearest(file: Path | None) -> str:
     """Return the socket of the configuration: the named one, or this user's, or the system's where the user has no daemon."""
-    where = config.places(os.environ, root=os.geteuid() == 0)
+    where = places(os.environ, root=os.geteuid() == 0)
     if file is not None:
         return config.load(file, where).http.socket
     own = where.runtime / "gpuwatch.sock"
-    if own.exists() or not SYSTEM.exists():
+    if os.path.exists(own) or not os.path.exists(SYSTEM):  # noqa: PTH110 - Path.exists raises for a folder that we may not enter
         try:
             return config.load(None, where).http.socket
         except config.ConfigError:

@@ -17,6 +17,8 @@ from typing import Any
 from gpuwatch import config, daemon
 from gpuwatch.export import sockets, webconfig
 from gpuwatch.model.clock import SystemClock
+from gpuwatch.places import places
+from gpuwatch.rules.rule import Rule
 from gpuwatch.sources.simulated import scenario
 
 SECRET = ("url", "secret", "password", "token", "key")
@@ -38,7 +40,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 def chosen(args: argparse.Namespace) -> config.Loaded:
     """Load what `--config` or the default names; raises ConfigError."""
-    return config.open_all(args.config, config.places(os.environ, root=os.geteuid() == 0))
+    return config.open_all(args.config, places(os.environ, root=os.geteuid() == 0))
 
 
 @contextlib.contextmanager
@@ -54,21 +56,34 @@ def run(args: argparse.Namespace) -> int:
     """Check it, and print it where asked."""
     loaded = chosen(args)
     with blaming(loaded):
-        check(loaded.config)
+        built = check(loaded.config)
     if args.what == "check":
         print("the configuration is right")
     else:
-        print(json.dumps(hidden(config.plain(loaded.config)), indent=2, ensure_ascii=False))
+        table = hidden(config.plain(loaded.config))
+        table["rules"] = {rule.name: numbers(rule) for rule in built.engine.rules.values()}
+        print(json.dumps(table, indent=2, ensure_ascii=False))
     return 0
 
 
-def check(found: config.Config) -> None:
+def check(found: config.Config) -> daemon.Daemon:
     """Build all that `gpuwatch run` builds, start nothing, and read what else it would read; raises ConfigError."""
-    daemon.Daemon(found, (), webconfig.load(found.http.web_config), SystemClock())
+    built = daemon.Daemon(found, (), webconfig.load(found.http.web_config), SystemClock())
     if found.http.listen:
         sockets.address(found.http.listen)
     if found.sources.simulated.enabled and found.sources.simulated.scenario:
         scenario.read(Path(found.sources.simulated.scenario))
+    return built
+
+
+def numbers(rule: Rule) -> dict[str, dict[str, float]]:
+    """Return the numbers of each step of a rule that are in force, where no `only` narrows them; times in seconds."""
+    shown: dict[str, dict[str, float]] = {}
+    for step in rule.steps:
+        timing = {"for": step.timing.hold, "window": step.timing.window, "share": step.timing.share or 0.0}
+        times = {name: value for name, value in timing.items() if value}
+        shown[step.severity.value] = {**step.parameters, **times, "clear_for": step.timing.clear_for}
+    return shown
 
 
 def hidden(table: dict[str, Any]) -> dict[str, Any]:

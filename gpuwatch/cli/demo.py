@@ -1,6 +1,7 @@
 """Run the daemon on a simulated host with 8 GPUs that goes through faults; nothing is written outside a temporary folder.
 
-A fan dies at 20 s, a card falls off the bus at 90 s, memory leaks, loaders cannot keep up, a disk wears out.
+Cooling fails at 20 s (a warning within 3 minutes), a card falls off the bus at 90 s and is back 5 minutes later; memory leaks,
+loaders cannot keep up, a power limit is lowered, a disk wears: these show in the numbers.
 
 example: gpuwatch demo, and in another terminal: curl -s localhost:9843/metrics
 """
@@ -15,6 +16,7 @@ import msgspec
 from gpuwatch import config
 from gpuwatch.cli.config import blaming
 from gpuwatch.cli.run import serve
+from gpuwatch.places import Places
 from gpuwatch.sources.simulated.scenario import DEMO, read
 
 
@@ -30,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     """Run it in a folder that is removed at the end."""
     read(args.scenario)  # a mistake in it is the caller's, and is said before anything starts
     with tempfile.TemporaryDirectory(prefix="gpuwatch-demo-") as folder:
-        where = config.Places(Path(folder), Path(folder), Path(folder))
+        where = Places(Path(folder), Path(folder), Path(folder))
         loaded = config.open_all(args.config, where)
         found = loaded.config
         http = config.Http(listen=args.listen, socket=str(where.runtime / "gpuwatch.sock"))

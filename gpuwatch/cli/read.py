@@ -31,6 +31,8 @@ def run(args: argparse.Namespace) -> int:
     print(json.dumps([shown(reading) for reading in found.readings], indent=1))
     if found.problem:
         print(f"gpuwatch read {args.source}: {found.problem}", file=sys.stderr)
+    if not found.readings and not found.problem:
+        print(f"gpuwatch read {args.source}: this host has nothing that this source reads", file=sys.stderr)
     faults = any(reading.fault for reading in found.readings)
     return int(bool(found.problem) or faults or not found.readings)
 

@@ -12,6 +12,7 @@ from gpuwatch import config, daemon, sd
 from gpuwatch.cli import config as configuration
 from gpuwatch.export import sockets, webconfig
 from gpuwatch.model.clock import SystemClock
+from gpuwatch.store import LockedError
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -28,15 +29,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def serve(found: config.Config, *, verbose: bool) -> int:
-    """Listen, then run the daemon; 1 where it cannot listen."""
+    """Listen, take the store, then run the daemon; 1 where either is somebody else's."""
     log_to_stderr(verbose=verbose)
     web = webconfig.load(found.http.web_config)
     try:
         listening = sockets.sockets(found.http, os.environ, os.getpid())
-    except sockets.ListenError as error:
+        daemon.run(found, listening, web, SystemClock())
+    except (sockets.ListenError, LockedError) as error:
         print(f"gpuwatch: {error}", file=sys.stderr)
         return 1
-    daemon.run(found, listening, web, SystemClock())
     return 0
 
 

@@ -52,6 +52,7 @@ def well(page: dict[str, Any]) -> bool:
         page["ready"]
         and not page["store"]
         and not page["telling"]["problems"]
+        and not page["judging"]
         and not any(alert["severity"] != "info" for alert in page["alerts"])
         and not any(disk["verdict"] in BAD_VERDICTS for disk in page["disks"])
         and all(card["up"] for card in page["gpus"])
@@ -80,7 +81,10 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
         yield f"  {alert['severity'].upper()} {alert['rule']} for {span(now - alert['since'])}: {alert['summary']}"
     if page["store"]:
         yield f"history: {page['store']}"
+    yield from (f"judging: {problem}" for problem in page["judging"])
     yield from (f"messages: {problem}" for problem in page["telling"]["problems"])
+    if page["telling"]["receivers"]:
+        yield f"messages go to: {', '.join(page['telling']['receivers'])}"
     if page["telling"]["nobody"]:
         yield "messages: NOBODY WILL BE TOLD. No receiver is configured: add [[receivers]] to the configuration."
 
@@ -97,9 +101,17 @@ def of_gpu(card: dict[str, Any], now: float) -> str:
         f"{values['utilization_ratio']:.0%}" if "utilization_ratio" in values else "-",
         f"{values['temperature_celsius_core']:.0f} C" if "temperature_celsius_core" in values else "-",
         f"{values['power_watts']:.0f} W" if "power_watts" in values else "-",
-        f"{values['memory_used_bytes'] / 2**30:.1f} GiB" if "memory_used_bytes" in values else "-",
+        memory(values),
     ]
     return f"{name}: {'  '.join(shown)}" + (f"  {card['state']}" if card["state"] not in {"ok", ""} else "")
+
+
+def memory(values: dict[str, float]) -> str:
+    """Return used and whole memory, as far as they are known."""
+    used, size = values.get("memory_used_bytes"), values.get("memory_size_bytes")
+    if used is None:
+        return "-"
+    return f"{used / 2**30:.1f}{f' of {size / 2**30:.0f}' if size else ''} GiB"
 
 
 def of_disk(disk: dict[str, Any]) -> str:
@@ -107,7 +119,8 @@ def of_disk(disk: dict[str, Any]) -> str:
     wear = disk["values"].get("wear_used_ratio")
     worn = f"  {wear:.0%} worn" if wear is not None else ""
     words = f"  {disk['words']}" if disk["words"] else ""
-    return f"{disk.get('device', '?')}: {disk['verdict'] or 'not read yet'}{worn}{words}  {disk.get('model', '')}".rstrip()
+    unread = "virtual, has no SMART" if disk.get("protocol") == "virtio" else "SMART not read yet"
+    return f"{disk.get('device', '?')}: {disk['verdict'] or unread}{worn}{words}  {disk.get('model', '')}".rstrip()
 
 
 def number(found: float | None, otherwise: int) -> str:

@@ -51,13 +51,13 @@ class Daemon:
         self.started = clock.wall()
         self.notes: list[str] = []
         loaded = rules.load(shipped.folder("alerts"), config.rules, UNPLACED)
-        channels = notify.build(config, UNPLACED)
+        self.channels = notify.build(config, UNPLACED)
         self.store = Store(config.store, machine(config), clock)
         self.board = Board(cadences(config))
         self.collectors = collectors(config, self.post, clock)
         self.engine = Engine(loaded)
         self.incidents = Incidents(config.host.name, self.store.ids)
-        self.notifier = Notifier(channels, self.store, clock, config.host.name, self.store.ids)
+        self.notifier = Notifier(self.channels, self.store, clock, config.host.name, self.store.ids)
         self.remembering = Remembering(
             lambda before: detectors.Runner(detectors.build(config, before)),
             boot=boot_id(config),
@@ -183,6 +183,8 @@ class Daemon:
             nobody=self.notifier.nobody,
             telling=self.notifier.problems(),
             store=self.store.problem(),
+            judging=[words for words in (self.remembering.problem(), self.engine.problem()) if words],
+            receivers=list(self.channels.by_name),
             notes=self.notes,
         )
 
@@ -199,7 +201,7 @@ class Daemon:
                 if not told:
                     told = True
                     sd.notify("READY=1")
-                    log.info("ready: gpuwatch %s watches %s", __version__, self.config.host.name)
+                    log.info("gpuwatch %s runs on %s", __version__, self.config.host.name)
             if now - since < WATCHED:
                 sd.notify("WATCHDOG=1")
         sd.notify("STOPPING=1")
@@ -209,11 +211,12 @@ class Daemon:
 
 
 def run(config: Config, sockets: Sequence[socket.socket], web: WebConfig, clock: Clock) -> None:
-    """Run the daemon in this thread until SIGTERM or SIGINT."""
+    """Run the daemon in this thread until SIGTERM or SIGINT; raises LockedError where another one uses its store."""
     daemon = Daemon(config, sockets, web, clock)
+    daemon.store.claim()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: daemon.stopping.set())
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, lambda *_: log.warning("a changed configuration is taken up by a restart; SIGHUP does nothing"))
     daemon.run()
 
 

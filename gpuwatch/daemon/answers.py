@@ -26,6 +26,8 @@ class Facts:
     nobody: bool  # nobody will be told
     telling: Sequence[str]  # what is wrong with the channels
     store: str  # "" or what is wrong with the store
+    judging: Sequence[str]  # detectors and rules that fail
+    receivers: Sequence[str]  # who is told, by name
     notes: Sequence[str]  # what was said at start
 
 
@@ -96,7 +98,8 @@ def status(facts: Facts) -> dict[str, Any]:
         "disks": [of_disk(entry) for entry in view.of(disk.DISK)],
         "collectors": dict(facts.collectors),
         "alerts": [of_incident(incident) for incident in facts.incidents],
-        "telling": {"nobody": facts.nobody, "problems": list(facts.telling)},
+        "telling": {"nobody": facts.nobody, "receivers": list(facts.receivers), "problems": list(facts.telling)},
+        "judging": list(facts.judging),
         "store": facts.store,
         "notes": list(facts.notes),
         "troubles": troubles(view),

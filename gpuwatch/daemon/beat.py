@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from gpuwatch.catalogue import own
-from gpuwatch.model.alert import Incident, Transition
+from gpuwatch.model.alert import AlertState, Incident, Transition
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.finding import Evidence
 from gpuwatch.model.metric import Metric
@@ -148,6 +148,7 @@ class Beat:
         view = self._board.view(wall, mono)
         changed = self._incidents.apply(self._engine.beat(view, mono, evidence))
         if changed:
+            tell_the_log(changed)
             self._store.commit(incidents=changed)
             self._notifier.changed(changed)
             self._saved = float("-inf")  # what led to them must not be older than they are, should we be killed
@@ -171,3 +172,14 @@ class Beat:
                 present[target] = Reading(source=before.source, tier=before.tier, target=target, at=wall, took=0.0, values={})
         self._post(list(present.values()), mono)
         self._alerts = {target: reading for target, reading in present.items() if reading.values}
+
+
+def tell_the_log(changed: Sequence[Incident]) -> None:
+    """Say each change of an incident once: who has no receiver yet reads the journal."""
+    for incident in changed:
+        if incident.state is AlertState.INACTIVE:
+            log.info("%s is over: %s", incident.rule, incident.summary)
+        elif incident.state is AlertState.STALE:
+            log.warning("%s has no data any more, it is not resolved: %s", incident.rule, incident.summary)
+        else:
+            log.warning("%s %s: %s", incident.severity.value, incident.rule, incident.summary)

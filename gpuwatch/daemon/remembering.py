@@ -123,6 +123,10 @@ class Remembering:
         self._has_run = True
         return self._runner.run(view, wall)
 
+    def problem(self) -> str:
+        """Return which detectors fail, "" while none does."""
+        return self._runner.problem()
+
     def recall(self, mono: float, wall: float) -> None:
         """Take over what earlier runs left, once it can be read; between two beats."""
         if self.is_whole or not self._store.remembers:

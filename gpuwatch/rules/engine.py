@@ -4,6 +4,7 @@ Rules run over the targets of their subject that the view shows; a target that v
 A target whose reading carries the fault `retired` (a replaced GPU) has no alerts any more.
 """
 
+import logging
 from collections.abc import Iterable
 
 from gpuwatch.catalogue import own
@@ -19,6 +20,8 @@ from gpuwatch.rules.language import Increase, comparisons
 from gpuwatch.rules.rule import Rule
 from gpuwatch.rules.step import step
 from gpuwatch.rules.telling import Beat, EvidenceOf, told
+
+log = logging.getLogger(__name__)
 
 RESUME = 60.0  # seconds after a restart in which a target that has not answered yet is not called silent
 RETIRED = "retired"
@@ -45,6 +48,7 @@ class Engine:
             for rule in self.rules.values()
         }
         self.mutes = {rule.name: [other for other in self.rules.values() if rule.mutes(other)] for rule in self.rules.values()}
+        self.failing: dict[str, str] = {}
         self.fired = {(rule.name, one.severity): 0 for rule in self.rules.values() for one in rule.steps}
 
     def beat(self, view: View, mono: float, evidence: EvidenceOf) -> list[Transition]:
@@ -55,18 +59,36 @@ class Engine:
             looks.setdefault(entry.target.subject, []).append((entry, Look(entry.values, entry.absent, view.now)))
         transitions: list[Transition] = []
         for rule in self.rules.values():
-            alerts, seen, counts = self.alerts[rule.name], looks.get(rule.subject, []), bool(self.increases[rule.name])
-            for entry, look in seen:
-                alert = alerts.get(entry.target.key)
-                if alert is None:
-                    alert = alerts[entry.target.key] = Alert(rule, entry.target)
-                if alert.target is not entry.target or not alert.steps:
-                    alert.aim(entry.target)
-                if counts or alert.idle is None or not alert.rests([one.fires(look) for one in alert.steps], mono):
-                    transitions += self.judge(alert, entry, beat)
-            if len(alerts) > len(seen):
-                transitions += self.vanished(alerts, {entry.target.key for entry, _ in seen}, beat)
+            try:
+                transitions += self.apply(rule, looks.get(rule.subject, []), beat)
+            except Exception as error:  # as with detectors: one rule must not silence the others
+                if self.failing.get(rule.name) != repr(error):
+                    self.failing[rule.name] = repr(error)
+                    log.exception("rule %s failed: it judges nothing until it works again", rule.name)
+            else:
+                if self.failing.pop(rule.name, None):
+                    log.info("rule %s works again", rule.name)
         return transitions
+
+    def apply(self, rule: Rule, seen: list[tuple[Entry, Look]], beat: Beat) -> list[Transition]:
+        """Judge one rule on every target of its subject."""
+        transitions: list[Transition] = []
+        alerts, counts = self.alerts[rule.name], bool(self.increases[rule.name])
+        for entry, look in seen:
+            alert = alerts.get(entry.target.key)
+            if alert is None:
+                alert = alerts[entry.target.key] = Alert(rule, entry.target)
+            if alert.target is not entry.target or not alert.steps:
+                alert.aim(entry.target)
+            if counts or alert.idle is None or not alert.rests([one.fires(look) for one in alert.steps], beat.mono):
+                transitions += self.judge(alert, entry, beat)
+        if len(alerts) > len(seen):
+            transitions += self.vanished(alerts, {entry.target.key for entry, _ in seen}, beat)
+        return transitions
+
+    def problem(self) -> str:
+        """Return which rules fail, "" while none does."""
+        return f"rules that fail: {', '.join(sorted(self.failing))}" if self.failing else ""
 
     def vanished(self, alerts: dict[str, Alert], seen: set[str], beat: Beat) -> list[Transition]:
         """Judge targets that the view does not show any more, until nothing is left to say of them."""

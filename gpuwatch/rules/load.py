@@ -23,6 +23,7 @@ RULE_KEYS = ("subject", "summary", "resolved", "step", "latch", "inhibits", "unl
 TIMES = ("for", "window", "clear_for")
 STEP_KEYS = ("severity", "when", "clear", "share", "summary", *TIMES)
 SEVERITIES = tuple(severity.value for severity in Severity)
+SHORTEST = 10.0  # seconds of a window: one sample speaks for an eighth of it at most (`step`), and a beat takes 1 s
 RESOLVED = "{where}: over after {lasted}"
 
 
@@ -137,6 +138,8 @@ def change(step: Draft, settings: Mapping[str, Any], place: Place) -> Draft:
             found = a_number(value, where)
             if found.unit != "seconds" or found.value < 0:
                 raise where.error(f'expected a duration with a unit, such as "30s", found {shown(value)}')
+            if key == "window" and found.value < SHORTEST:
+                raise where.error(f"expected at least {SHORTEST:g}s, for a share needs some beats of 1 s, found {shown(value)}")
             times[key] = found.value
         elif key == "share":
             found = a_number(value, where)
@@ -151,7 +154,7 @@ def change(step: Draft, settings: Mapping[str, Any], place: Place) -> Draft:
             if key in clear and "clear" not in settings:
                 clear[key] = Number(clear[key].value + after.value - before.value, after.unit)
         elif key != "clear":
-            known = (*parameters, "clear", "share", *TIMES)
+            known = (*parameters, "clear", "share", *TIMES, *SEVERITIES, "only", "enabled")
             raise where.error(f"is not a known key{nearest(key, known) or '; known are ' + ', '.join(known)}")
     if "clear" in settings:
         clear = clear_levels(settings["clear"], step, place.at("clear"))

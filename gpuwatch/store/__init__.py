@@ -31,12 +31,13 @@ from gpuwatch.model.view import View
 from gpuwatch.store.archive import Archive, Row, read
 from gpuwatch.store.files import DISK_ERRORS, Database, Trouble, trouble, words
 from gpuwatch.store.history import Accumulator, Rounds
+from gpuwatch.store.lock import LockedError, lock
 from gpuwatch.store.memory import AlertMemory, Memory, Ticket
 from gpuwatch.store.migrations import HISTORY_LAYOUT, STATE_LAYOUT, Layout
 from gpuwatch.store.ulid import Ulid
 from gpuwatch.store.writer import STALLED, Writer
 
-__all__ = ["Memory", "Row", "Store", "Ticket", "Ulid"]
+__all__ = ["LockedError", "Memory", "Row", "Store", "Ticket", "Ulid"]
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,9 @@ class Store:
         self.ids = Ulid(clock)
         self._clock = clock
         self._history = Database(options.url, history_layout, machine, clock, synchronous="NORMAL")
-        state = Database(f"sqlite:///{self._state_file(options)}", state_layout, machine, clock, synchronous="FULL")
+        file = self._state_file(options)
+        self._claim = file.with_suffix(".lock")
+        state = Database(f"sqlite:///{file}", state_layout, machine, clock, synchronous="FULL")
         self._archive = Archive(options, self._history)
         self._memory, self._rounds, self._accumulator = AlertMemory(), Rounds(), Accumulator()
         self._writer = Writer(
@@ -79,6 +82,10 @@ class Store:
         )
         self._reader: Engine = self._history.reader()
 
+    def claim(self) -> None:
+        """Take the files for this process, for as long as it lives; raises LockedError where another daemon uses them."""
+        lock(self._claim)
+
     def start(self) -> list[str]:
         """Open both files; returns what a person must know. Waits a few seconds at most: what takes longer goes on by itself."""
         self._writer.start()
@@ -88,7 +95,7 @@ class Store:
         notes = self._writer.notes()
         if not self._writer.state.ready:
             why = self._writer.state.problem or "the disk does not answer"
-            notes.append(f"started without the alert memory ({why}): what earlier runs knew and owed waits until it can be read")
+            notes.append(f"started without the alert memory ({why}): what earlier runs left is taken over once it can be read")
         return notes
 
     @property

@@ -9,6 +9,7 @@ import pytest
 
 from gpuwatch import config, notify, shipped
 from gpuwatch.cli import COMMANDS, main
+from gpuwatch.places import Places
 from gpuwatch.rules import load as rules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +50,7 @@ def test_the_configuration_that_the_readme_shows_is_right(tmp_path: Path) -> Non
         shown = shown.replace(f"/etc/gpuwatch/secrets/oncall-{name}", str(tmp_path / name))
     path = tmp_path / "gpuwatch.toml"
     path.write_text(shown)
-    found = config.load(path, config.Places(tmp_path, tmp_path, tmp_path))
+    found = config.load(path, Places(tmp_path, tmp_path, tmp_path))
     channels = notify.build(found)
     assert list(channels.by_name) == ["oncall"]
     assert rules.load(shipped.folder("alerts"), found.rules, str(path))

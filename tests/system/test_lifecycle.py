@@ -81,6 +81,27 @@ def test_a_second_daemon_does_not_take_the_socket_of_the_first(tmp_path: Path) -
         assert daemon.get("/-/healthy")[0] == 200
 
 
+def test_a_second_daemon_does_not_write_into_the_store_of_the_first(tmp_path: Path) -> None:
+    with running(tmp_path) as daemon:
+        second = Running(tmp_path / "second")
+        second.database = daemon.database
+        second.configure("")
+        second.start()
+        assert second.process is not None
+        assert second.process.wait(15) == 1
+        assert f"{daemon.database.parent} is in use by another gpuwatch (process {daemon.pid})" in second.said()
+        assert daemon.get("/-/ready")[0] == 200
+
+
+def test_each_change_of_an_alert_is_in_the_log_once(tmp_path: Path) -> None:
+    scenario = tmp_path / "lost.toml"
+    scenario.write_text('[[event]]\nkind = "lost"\nat = "3s"\nlasts = "3s"\ngpu = 2')
+    with running(tmp_path, config=f'{SIMULATED}\nscenario = "{scenario}"') as daemon:
+        until(lambda: "gpu_dropped is over: GPU 2" in daemon.said(), 15)
+        assert daemon.said().count("critical gpu_dropped: GPU 2") == 1
+        assert daemon.said().count("gpu_dropped is over") == 1
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [

@@ -41,6 +41,8 @@ def facts(*entries: Entry) -> Facts:
         nobody=False,
         telling=(),
         store="",
+        judging=(),
+        receivers=("oncall",),
         notes=(),
     )
 

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from gpuwatch.config import Places, load
+from gpuwatch.config import load
 from gpuwatch.daemon import BEAT, Daemon
 from gpuwatch.daemon.beat import REPORT_EVERY
 from gpuwatch.export.webconfig import WebConfig
 from gpuwatch.model.reading import Absence
+from gpuwatch.places import Places
 from tests.fakes.clock import FakeClock
 
 RECEIVER = '[[receivers]]\nname = "oncall"\nkind = "webhook"\nurl = "http://127.0.0.1/"\n'

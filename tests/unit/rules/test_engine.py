@@ -1,6 +1,8 @@
 """The engine: inhibition, excuses, its own readings, latches and growth, over Views made by hand."""
 
+import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -184,3 +186,27 @@ def test_a_beat_of_eight_gpus_is_cheap(tmp_path: Path, count: int, limit: float)
     for now in range(20, 120):
         engine.beat(seen, now, {})
     assert (time.process_time() - started) / 100 < limit
+
+
+def test_a_rule_that_fails_costs_only_itself_and_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A fault of ours in one rule must not silence the others."""
+    bad, good = rules(tmp_path, hot("bad") + hot("good"))
+    broken = [True]
+
+    def fires(look: object) -> bool:
+        if broken:
+            raise ZeroDivisionError("a bug")
+        return False
+
+    engine = Engine((replace(bad, steps=tuple(replace(one, fires=fires) for one in bad.steps)), good))
+    caplog.set_level(logging.INFO)
+    heard = [one for n in range(3) for one in engine.beat(view(n, {CARDS[0]: {CORE: 90.0}}), n, {})]
+    assert [one.rule for one in heard] == ["good"]
+    assert engine.problem() == "rules that fail: bad"
+    broken.clear()
+    engine.beat(view(3, {CARDS[0]: {CORE: 90.0}}), 3, {})
+    assert engine.problem() == ""
+    assert [record.getMessage() for record in caplog.records] == [
+        "rule bad failed: it judges nothing until it works again",
+        "rule bad works again",
+    ]

@@ -116,6 +116,10 @@ FILE, CONF = "hot.toml", "/etc/gpuwatch/gpuwatch.toml"
             ('for = "30s"', 'for = "30s"\nsummary = "{wher}"'),
             "hot.step[1].summary: {wher} is not known here; did you mean where?",
         ),
+        (
+            ('window = "2m"', 'window = "5s"'),
+            'hot.step[0].window: expected at least 10s, for a share needs some beats of 1 s, found "5s"',
+        ),
         (("{where}", "{wher}"), "hot.summary: {wher} is not known here; did you mean where?"),
         (("{where}", "{where.__class__}"), "hot.summary: {where.__class__}: a field is a name"),
         (("{where}", "{where!r}"), "hot.summary: {where}: a field is a name"),
