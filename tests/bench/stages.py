@@ -19,6 +19,7 @@ from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.view import View
+from gpuwatch.places import Places
 from gpuwatch.sources import host, wire
 from tests.bench.asking import Asked
 from tests.bench.workload import Busy
@@ -183,5 +184,5 @@ def exported(metric: Metric) -> bool:
 
 def config_for(folder: Path) -> Config:
     """Return a configuration of defaults whose files lie in a folder."""
-    where = configuration.Places(folder, folder, folder)
+    where = Places(folder, folder, folder)
     return configuration.load(None, where)

@@ -26,6 +26,7 @@ from gpuwatch.catalogue.host import HOST, NETWORK, NETWORK_BYTES, PCI, PCI_RESPO
 from gpuwatch.config import Config, Host
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.reading import Absence, Reading, Tier
+from gpuwatch.places import places
 from gpuwatch.sources import filesystem, hwmon, network, pci, wire
 from gpuwatch.sources import host as host_source
 from tests.fakes.badfs import BadFiles, build
@@ -254,7 +255,7 @@ def test_a_gpu_whose_bus_cannot_be_read_says_why(worker: Worker, tree: HostTree,
 
 def here(tier: Tier) -> Answers:
     """Return what all host-side sources say of this machine."""
-    config = configuration.settle(Config(host=Host(name="here")), configuration.places(os.environ, root=False))
+    config = configuration.settle(Config(host=Host(name="here")), places(os.environ, root=False))
     answers = Answers()
     for module in (host_source, pci, filesystem, hwmon, network):
         module.source(config, SystemClock()).ask(tier, frozenset(), answers)
