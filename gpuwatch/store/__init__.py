@@ -12,6 +12,7 @@ To add a table or change one: schema.py and a step in migrations.py. Metrics com
 
 import logging
 import sqlite3
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,6 +43,7 @@ __all__ = ["LockedError", "Memory", "Row", "Store", "Ticket", "Ulid"]
 log = logging.getLogger(__name__)
 
 START = 3.0  # seconds that `start` waits for the disk
+CLAIM = 1.0  # seconds that `claim` does
 READ = 5.0  # seconds that one `rows` may take
 READ_STEPS = 10_000  # steps of SQLite's machine between two looks at the time
 
@@ -83,8 +85,27 @@ class Store:
         self._reader: Engine = self._history.reader()
 
     def claim(self) -> None:
-        """Take the files for this process, for as long as it lives; raises LockedError where another daemon uses them."""
-        lock(self._claim)
+        """Take the files for this process, for as long as it lives; raises LockedError where another daemon uses them.
+
+        A disk that stands still does not hold the start up; if the files turn out to be taken later, the log says so.
+        """
+        found: list[LockedError] = []
+        late = threading.Event()
+
+        def take() -> None:
+            try:
+                lock(self._claim)
+            except LockedError as error:
+                found.append(error)
+                if late.is_set():
+                    log.error("%s", error)  # noqa: TRY400 - who has them says it all
+
+        thread = threading.Thread(target=take, name="store-claim", daemon=True)
+        thread.start()
+        thread.join(CLAIM)
+        late.set()
+        if found:
+            raise found[0]
 
     def start(self) -> list[str]:
         """Open both files; returns what a person must know. Waits a few seconds at most: what takes longer goes on by itself."""

@@ -179,7 +179,7 @@ def at_the_start(folder: Path, library: Path, left: Path, kind: str) -> Seen:
         server.nvml.lose(2)
         fault.enter_context(faulty(server, disk, kind))
         with server:
-            until(lambda: server.daemon.get("/-/healthy")[0] == 200)
+            until(lambda: server.daemon.get("/-/healthy")[0] == 200, 15)
             until_alerts(server, 2)
             seen.status = server.daemon.status()["store"]
             page = server.answers_quickly()
@@ -317,7 +317,7 @@ def test_what_an_earlier_run_knew_comes_back_with_the_disk(left: Path, start: Se
         before = state.execute("SELECT id, rule, key FROM incident ORDER BY id").fetchall()
     assert start.incidents == before  # the same stories, under the same ids
     assert (start.stopped, start.queued) == (0, 0)
-    assert len(start.lines("taken over")) == 1
+    assert len(start.lines("are taken over")) == 1
 
 
 @pytest.mark.parametrize("kind", START)
