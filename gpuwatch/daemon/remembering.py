@@ -169,7 +169,7 @@ def mark(store: Store, boot: str, wall: float, *, clean: bool) -> None:
     store.save_state(RUN, VERSION, json.dumps({"boot_id": boot, "clean": clean, "at": wall}).encode())
 
 
-def before(store: Store, present: str) -> Before | None:
+def before(store: Store, present: str, patience: float = PATIENCE) -> Before | None:
     """Return what was known when the last run ended; None on a first start, or where the mark cannot be read.
 
     `present` is the id of this boot, as far as it is known.
@@ -185,10 +185,10 @@ def before(store: Store, present: str) -> Before | None:
         return None
     if clean or boot == present:
         return Before(boot, clean, at)  # nothing to tell: the history is not asked
-    return last_sample(store, Before(boot, clean, at))
+    return last_sample(store, Before(boot, clean, at), patience)
 
 
-def last_sample(store: Store, known: Before) -> Before:
+def last_sample(store: Store, known: Before, patience: float) -> Before:
     """Add what the history last knew of the GPUs around the time of the last mark, where it says so in time."""
     power, hottest = gpu.POWER, gpu.TEMPERATURE["core"]
     found: list[Row] = []
@@ -200,7 +200,7 @@ def last_sample(store: Store, known: Before) -> Before:
 
     thread = threading.Thread(target=look, name="last-sample", daemon=True)  # a disk that hangs must not hold us up
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(patience)
     if thread.is_alive() or not found:
         return known
     last = max(row.at for row in found)

@@ -1,0 +1,124 @@
+"""What a run saves of itself, and what the next one takes for the end of the last."""
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gpuwatch import detectors
+from gpuwatch.catalogue import gpu
+from gpuwatch.config import Config
+from gpuwatch.daemon.remembering import Remembering, before
+from gpuwatch.detectors.reboot import Before
+from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.notify import Channels, Notifier
+from gpuwatch.rules.engine import Engine
+from gpuwatch.rules.incidents import Incidents
+from gpuwatch.store import Memory
+from tests.fakes.clock import FakeClock
+
+
+@dataclass
+class Row:
+    """One stored row."""
+
+    at: float
+    values: dict[Metric, float]
+
+
+@dataclass
+class Store:
+    """A store in memory, that remembers from a moment on."""
+
+    blobs: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    remembers: bool = True
+    asked: list[tuple[float, float]] = field(default_factory=list)
+    kept: list[Row] = field(default_factory=list)
+    hangs: threading.Event | None = None
+
+    def memory(self) -> Memory:
+        """Return nothing."""
+        return Memory([], [], [])
+
+    def commit(self, *_: object, **__: object) -> None:
+        """Take nothing in."""
+
+    def attempted(self, *_: object) -> None:
+        """Count nothing."""
+
+    def load_state(self, name: str) -> tuple[int, bytes] | None:
+        """Return a blob."""
+        return self.blobs.get(name)
+
+    def save_state(self, name: str, version: int, blob: bytes) -> None:
+        """Keep a blob."""
+        self.blobs[name] = version, blob
+
+    def rows(self, subject: Subject, metrics: Sequence[Metric], since: float, until: float) -> list[Row]:
+        """Return the rows of that time."""
+        assert subject is gpu.GPU
+        self.asked.append((since, until))
+        if self.hangs is not None:
+            self.hangs.wait(20)
+        return [row for row in self.kept if since <= row.at < until]
+
+
+def run(store: Store) -> Remembering:
+    """Begin a run."""
+    clock = FakeClock()
+    notifier = Notifier(Channels({}), store, clock, "here", str)  # type: ignore[arg-type] # nobody is told, nothing is asked of it
+    return Remembering(
+        lambda known: detectors.Runner(detectors.build(Config(), known)),
+        boot="boot-1",
+        store=store,
+        engine=Engine(()),
+        incidents=Incidents("here", str),
+        notifier=notifier,
+    )
+
+
+def marked(store: Store, *, boot: str = "boot-0", clean: bool = False, at: float = 5_000.0) -> Store:
+    """Have the mark of an earlier run in the store."""
+    store.save_state("run", 1, json.dumps({"boot_id": boot, "clean": clean, "at": at}).encode())
+    return store
+
+
+def test_nothing_is_saved_before_what_earlier_runs_left_is_taken_over() -> None:
+    store = Store(remembers=False)
+    here = run(store)
+    here.recall(1, 1)
+    here.save(1, 1)
+    assert store.blobs == {}
+    store.remembers = True
+    here.recall(2, 2)
+    here.save(2, 2)
+    assert {"rules", "detector.inventory", "detector.reboot"} <= store.blobs.keys()
+
+
+def test_the_mark_of_the_last_boot_stays_until_this_one_is_judged() -> None:
+    store = marked(Store())
+    here = run(store)
+    here.recall(1, 6_000)
+    here.save(1, 6_000, clean=True)
+    assert json.loads(store.blobs["run"][1])["boot_id"] == "boot-0"
+    here._runner.states["reboot"].boot_id = "boot-1"
+    here.save(2, 6_001)
+    assert json.loads(store.blobs["run"][1]) == {"boot_id": "boot-1", "clean": False, "at": 6_001}
+
+
+def test_the_last_sample_is_looked_for_around_the_last_mark_and_only_after_a_reboot_that_nobody_asked_for() -> None:
+    power, core = gpu.POWER, gpu.TEMPERATURE["core"]
+    rows = [Row(4_000, {power: 1.0}), Row(5_020, {power: 300.0, core: 70.0}), Row(5_020, {power: 310.0, core: 74.0})]
+    for clean, boot in ((True, "boot-0"), (False, "boot-1")):
+        store = marked(Store(kept=rows), clean=clean, boot=boot)
+        assert (before(store, "boot-1"), store.asked) == (Before(boot, clean, 5_000.0), [])
+    store = marked(Store(kept=rows))
+    assert before(store, "boot-1") == Before("boot-0", False, 5_020, 610.0, 74.0)
+    assert store.asked == [(4_400.0, 5_300.0)]
+
+
+def test_a_history_that_hangs_costs_the_last_sample_and_not_the_start() -> None:
+    store = marked(Store(hangs=threading.Event()))
+    assert before(store, "boot-1", patience=0.05) == Before("boot-0", False, 5_000.0)
+    assert store.hangs is not None
+    store.hangs.set()
