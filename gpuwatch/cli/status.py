@@ -52,7 +52,7 @@ def well(page: dict[str, Any]) -> bool:
         page["ready"]
         and not page["store"]
         and not page["telling"]["problems"]
-        and not page["judging"]
+        and not page.get("judging", [])
         and not any(alert["severity"] != "info" for alert in page["alerts"])
         and not any(disk["verdict"] in BAD_VERDICTS for disk in page["disks"])
         and all(card["up"] for card in page["gpus"])
@@ -81,10 +81,10 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
         yield f"  {alert['severity'].upper()} {alert['rule']} for {span(now - alert['since'])}: {alert['summary']}"
     if page["store"]:
         yield f"history: {page['store']}"
-    yield from (f"judging: {problem}" for problem in page["judging"])
+    yield from (f"judging: {problem}" for problem in page.get("judging", []))
     yield from (f"messages: {problem}" for problem in page["telling"]["problems"])
-    if page["telling"]["receivers"]:
-        yield f"messages go to: {', '.join(page['telling']['receivers'])}"
+    if receivers := page["telling"].get("receivers"):
+        yield f"messages go to: {', '.join(receivers)}"
     if page["telling"]["nobody"]:
         yield "messages: NOBODY WILL BE TOLD. No receiver is configured: add [[receivers]] to the configuration."
 

@@ -157,9 +157,13 @@ class GpuServer:
                 found[name] = reading
         return found
 
+    def lines(self) -> list[str]:
+        """Return the log without what it says of alerts: what sources, workers and the daemon say."""
+        return [line for line in self.daemon.said().splitlines() if not re.search("gpu_dropped|gpu_overheating", line)]
+
     def said(self, words: str) -> int:
-        """Return how many lines of the log have these words (a regular expression)."""
-        return sum(bool(re.search(words, line)) for line in self.daemon.said().splitlines())
+        """Return how many of these lines have these words (a regular expression)."""
+        return sum(bool(re.search(words, line)) for line in self.lines())
 
     def messages(self, kind: str | None = None) -> list[dict[str, Any]]:
         """Return the messages that came, in order."""

@@ -190,7 +190,7 @@ def test_who_a_gpu_is_stands_beside_its_values(tmp_path: Path) -> None:
     node = Path(fake.sys) / "bus/pci/devices/0000:17:00.0/numa_node"
     node.parent.mkdir(parents=True)
     node.write_text("1\n")
-    with closing(NvmlWorker(fake, labels={"17:00.0": "slot 3"})) as worker:
+    with closing(NvmlWorker(fake, labels={"0000:17:00.0": "slot 3"})) as worker:
         target = worker.warm().gpu(fake.uuid(0)).target
     assert {"gpu": "0", "uuid": fake.uuid(0)} == target.labels
     assert target.info == {

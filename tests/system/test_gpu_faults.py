@@ -89,7 +89,7 @@ def test_gpus_that_are_lost_under_us_are_listed_as_lost_and_cost_nobody_else_a_s
         server.wait_up(8)
         server.daemon.until(lambda page: all(names[card] <= server.series(page, card) for card in range(8)))
     for card in LOST:
-        lines = [line for line in server.daemon.said().splitlines() if f"GPU {card} " in line]
+        lines = [line for line in server.lines() if f"GPU {card} " in line]
         assert ["answers again" in line for line in lines] == [False, True], lines
     assert server.said("gpuwatch-nvml ") == 0, server.daemon.said()  # its process was not touched
 
@@ -117,7 +117,7 @@ def test_every_reason_for_which_a_gpu_cannot_be_opened_is_told_apart_and_ends_wi
         server.moves([len(CLOSED)])
         server.wait_up(1 + len(CLOSED))
     for card, (_, _, words) in enumerate(CLOSED):
-        said = [line for line in server.daemon.said().splitlines() if f"GPU {card} " in line]
+        said = [line for line in server.lines() if f"GPU {card} " in line]
         assert [(words in line, "answers again" in line) for line in said] == [(True, False), (False, True)], said
 
 

@@ -23,7 +23,7 @@ NIGHT = f"""
 [gpus."0000:5d:00.0"]
 label = "slot 3"
 [rules.gpu_overheating]
-window = "8s"
+window = "10s"
 share = 0.2
 {CRITICAL}
 """
@@ -136,7 +136,7 @@ def test_s1_a_card_off_the_bus_is_one_critical_message_that_names_it(night: Nigh
         assert words in summary
     assert took < 15
     assert len(night.server.messages()) == 1
-    said = [line for line in night.server.daemon.said().splitlines() if re.search("GPU . ", line)]
+    said = [line for line in night.server.lines() if re.search("GPU . ", line)]
     assert ["GPU 5 (0000:5d:00.0): the GPU is lost" in line for line in said] == [True], said
 
 

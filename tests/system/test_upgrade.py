@@ -91,8 +91,8 @@ def versions(folder: Path, left: Path) -> None:
         server.daemon.module = TOMORROW
         with server:
             until_status(server, "the history is being migrated from schema 1 to 2")
-            page = server.answers_quickly()
-            assert page.value("gpuwatch_gpus_expected") == 2
+            server.answers_quickly()
+            server.daemon.until(lambda page: page.value("gpuwatch_gpus_expected") == 2)
             server.moves([0])
             known = alert(server)
             gate.touch()
