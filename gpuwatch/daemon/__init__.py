@@ -120,7 +120,7 @@ class Daemon:
             self.remembering.save(self.clock.mono(), self.clock.wall(), clean=True)
         self.notifier.stop(max(0.2, min(SENDERS, STOP - 1.5 - (self.clock.mono() - began))))
         self.server.stop(0.3)
-        if not self.store.stop(max(0.5, STOP - 0.8 - (self.clock.mono() - began))):
+        if not self.store.stop(max(0.5, STOP - 1.5 - (self.clock.mono() - began))):
             log.error("the disk did not take everything: %s", self.store.problem())
 
     def progress(self) -> tuple[float, float, int]:
