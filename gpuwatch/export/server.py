@@ -140,6 +140,7 @@ class Server:
         self.closing = True
         for server in servers:
             server.close()
+        await turns()  # what was just accepted comes to `_serve`, which turns it away
         for connection in list(self._waiting):
             connection.abort()
         tasks = {task for task in self._connections.values() if task is not None}
@@ -151,6 +152,7 @@ class Server:
                     task.cancel()
             if late:
                 await asyncio.wait(late, timeout=0.5)
+        await turns()  # what was closed lets go of its socket
 
     def _complain(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log what asyncio could not handle, once a kind; broken handshakes and resets not at all: any scanner makes them."""
@@ -169,6 +171,9 @@ class Server:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, unix: bool) -> None:
         """Serve one client, if there is a place for it or one can be made."""
+        if self.closing:
+            writer.transport.abort()
+            return
         if len(self._connections) >= self._most:
             if not self._waiting:
                 writer.transport.abort()
@@ -265,3 +270,9 @@ class Server:
 def with_user(request: Request, user: str | None) -> Request:
     """Return the request with the user who has proven a password."""
     return request if user is None else replace(request, user=user)
+
+
+async def turns(count: int = 3) -> None:
+    """Let the loop do what is ready: asyncio closes a transport, and begins a connection, one or two turns later."""
+    for _ in range(count):
+        await asyncio.sleep(0)
