@@ -326,6 +326,7 @@ def troubles(name: str, status: Status, mono: float) -> list[str]:
         found.append(f"receiver {name}: {waiting}: {status.trouble}{rarely}")
     if status.given_up:
         found.append(f"receiver {name}: {status.given_up} message{'s' if status.given_up > 1 else ''} given up: {status.trouble}")
-    if status.unstored:
-        found.append(f"receiver {name}: {status.unstored} message{'s' if status.unstored > 1 else ''} not yet stored")
+    unstored = status.not_stored()
+    if unstored:
+        found.append(f"receiver {name}: {unstored} message{'s' if unstored > 1 else ''} not yet stored")
     return found

@@ -43,9 +43,13 @@ class Status:
     trouble: str = ""  # the last failure in words, "" while messages go through
     since: float | None = None  # monotonic, when the trouble began
     given_up: int = 0  # messages that will never arrive, since the last one that did
-    unstored: int = 0
+    unstored: tuple[Ticket, ...] = ()  # of the messages that were not on the disk when the queue last changed
     is_off: bool = False  # the receiver said that it wants no more messages
     is_open: bool = False  # the breaker: only a probe now and then
+
+    def not_stored(self) -> int:
+        """Count the messages that are not on the disk now; they get there without the sender hearing of it."""
+        return sum(not ticket.wait(0) for ticket in self.unstored)
 
 
 class Sender:
@@ -240,7 +244,8 @@ class Sender:
     def _publish(self) -> None:
         """Show other threads how long the queue is."""
         oldest = min((entry.delivery.created for entry in self._entries), default=None)
-        unstored = sum(entry.ticket is not None and not entry.ticket.wait(0) for entry in self._entries)
+        tickets = (entry.ticket for entry in self._entries if entry.ticket is not None)
+        unstored = tuple(ticket for ticket in tickets if not ticket.wait(0))
         self.status = replace(self.status, waiting=len(self._entries), oldest=oldest, unstored=unstored)
 
 

@@ -84,6 +84,21 @@ def test_a_disk_that_stalls_holds_no_message_for_longer_than_three_seconds(
         assert (2.9 < got.mono - started < 4.5, got.json["stored"]) == (True, False)
 
 
+def test_a_message_that_waits_for_its_receiver_is_no_longer_called_unstored_once_it_is_stored(
+    receiver: Receiver, clock: FakeClock, journal: Journal
+) -> None:
+    receiver.always = Answer(503, headers={"retry-after": "3600"})
+    with Life(channels(a=receiver.url), clock, journal) as life:
+        life.tell(HOT)
+        journal.stall()
+        life.forward(10)
+        life.attempts(1)
+        before = [words for words in life.notifier.problems() if "stored" in words]
+        journal.flows()
+        until(lambda: not any("stored" in words for words in life.notifier.problems()))
+        assert (before, len(receiver.wait(1))) == (["receiver a: 1 message not yet stored"], 1)
+
+
 def test_messages_of_a_channel_arrive_in_order(receiver: Receiver, clock: FakeClock, journal: Journal) -> None:
     receiver.script(Answer(delay=0.2), Answer(503), Answer(delay=0.1))
     with Life(channels(a=receiver.url), clock, journal) as life:
