@@ -4,16 +4,18 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuwatch.config import Config
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.sampling import child
 from gpuwatch.sampling.crew import setup
+from gpuwatch.sampling.events import words_of
 from gpuwatch.sources import wire
 
 Frames = queue.SimpleQueue[Reading | wire.Working | wire.Done | wire.Failed | wire.Restart | str]
 END = 2.0  # seconds for the worker to end
+ENDED = "the worker process ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,9 @@ def once(names: Sequence[str], config: Config, seconds: float, spawn: child.Spaw
         process.send(wire.pack(ask))  # one that does not take it ends its pipe, which is seen below
     found = gather(frames, {ask.number for ask in asks}, end)
     finish(process, listener)
+    status = process.poll()
+    if found.problem == ENDED and status is not None:  # how it ended is known only now that it is reaped
+        return replace(found, problem=f"{ENDED} ({words_of(status)})")
     return found
 
 
@@ -49,7 +54,7 @@ def listen(process: child.Process, frames: Frames) -> None:
         for body in wire.frames(process.output):
             frame = wire.from_worker(body)
             frames.put(wire.reading(frame) if isinstance(frame, wire.Got) else frame)
-        frames.put("the worker process ended")
+        frames.put(ENDED)
     except (wire.WireError, OSError) as error:
         frames.put(f"the worker process sent junk ({error})")
     process.output.close()

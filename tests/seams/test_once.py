@@ -41,7 +41,8 @@ def test_once_gives_what_came_and_says_what_did_not(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("script", "problem"),
     [
-        ({"all": "crash"}, "the worker process ended"),
+        ({"all": "crash"}, "the worker process ended (killed by SIGSEGV)"),
+        ({"all": "exit"}, "the worker process ended (exit status 1)"),
         ({"all": "raise"}, "alpha raised: ValueError: a bug of this source"),
         ({"build": "no library"}, "alpha cannot be built: RuntimeError: no library"),
         ({"all": "restart"}, "the worker process has to be replaced (driver_change); try again"),
