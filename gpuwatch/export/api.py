@@ -9,7 +9,7 @@ import msgspec
 from gpuwatch import __version__
 from gpuwatch.export.families import legible
 from gpuwatch.export.landing import landing
-from gpuwatch.export.message import Request, Response, Route, wants_gzip, wants_openmetrics
+from gpuwatch.export.message import JSON, Request, Response, Route, wants_gzip, wants_openmetrics
 from gpuwatch.export.page import OPENMETRICS, TEXT, Page
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.escape import printable
@@ -23,7 +23,7 @@ class Answers(Protocol):
 
     @property
     def page(self) -> Page:
-        """The page that Prometheus reads."""
+        """The present beat, as Prometheus' page and as JSON."""
         ...
 
     @property
@@ -42,10 +42,6 @@ class Answers(Protocol):
 
     def troubles(self) -> list[str]:
         """Say what is wrong with single things while the rest is told, one thing an item."""
-        ...
-
-    def view(self) -> View:
-        """Return what is known now."""
         ...
 
     def alerts(self) -> Sequence[Incident]:
@@ -99,7 +95,7 @@ def routes(answers: Answers) -> tuple[Route, ...]:
         Route("/metrics", lambda request: metrics(answers.page, request)),
         Route("/-/healthy", lambda _: Response.text(200, "healthy")),
         Route("/-/ready", lambda _: ready(answers.ready(), answers.troubles())),
-        Route("/api/v1/view", lambda _: Response.json(document(answers.view()))),
+        Route("/api/v1/view", lambda _: Response(200, answers.page.json(encoded), JSON)),
         Route("/api/v1/alerts", lambda _: Response.json(AlertsDocument(__version__, answers.alerts())), slow=True),
         Route("/api/v1/status", lambda _: Response.json(answers.status()), slow=True),
         Route("/", lambda _: landing(answers.host, nobody=answers.nobody)),
@@ -119,6 +115,11 @@ def ready(reasons: Sequence[str], troubles: Sequence[str]) -> Response:
     """Answer 200, or 503 with one reason a line; then what is wrong with single things, one GPU or disk a line."""
     lines = dict.fromkeys([*(reasons or ["ready"]), *troubles])  # a driver that is down is a reason and a trouble
     return Response.text(503 if reasons else 200, "\n".join(printable(line, 400) for line in lines))
+
+
+def encoded(view: View) -> bytes:
+    """Return the view as JSON."""
+    return Response.json(document(view)).body
 
 
 def document(view: View) -> ViewDocument:

@@ -143,6 +143,14 @@ def test_a_target_in_trouble_says_why_in_json(answers: Known) -> None:
     assert (found["values"], found["absent"], found["at"]) == ({}, {gpu.POWER.id: "lost"}, {"nvml": 5.0, "pci": 3.0})
 
 
+def test_all_who_ask_for_the_view_within_a_beat_share_the_same_bytes(answers: Known) -> None:
+    first = ask(answers, "/api/v1/view").body
+    assert ask(answers, "/api/v1/view").body is first
+    answers.now = page_view.view([])
+    answers.page.turn()
+    assert json.loads(ask(answers, "/api/v1/view").body)["targets"] == []
+
+
 def test_text_that_is_not_utf8_does_not_cost_the_answer(answers: Known) -> None:
     target = page_view.target(catalogue.SUBJECTS["filesystem"])
     odd = type(target)(subject=target.subject, key="/\udc80", labels={"mountpoint": "/\udc80"}, info={})

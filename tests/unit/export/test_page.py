@@ -99,6 +99,22 @@ def test_twenty_scrapes_at_once_render_once(page: Page, board: Board) -> None:
     assert (len(pages), len(set(pages)), board.asked) == (20, 1, 1)
 
 
+def test_the_json_is_written_once_a_beat_and_all_who_ask_share_its_bytes(page: Page, board: Board, clock: FakeClock) -> None:
+    written: list[View] = []
+
+    def encode(view: View) -> bytes:
+        written.append(view)
+        return b"{%d}" % len(written)
+
+    first = page.json(encode)
+    page.get()
+    assert (page.json(encode) is first, len(written), board.asked) == (True, 1, 1)
+    page.turn()
+    assert (page.json(encode), board.asked) == (b"{2}", 2)
+    clock.forward(OLDEST)
+    assert (page.json(encode), board.asked) == (b"{3}", 3)
+
+
 @pytest.mark.parametrize("openmetrics", [False, True])
 def test_the_compressed_page_is_the_plain_one(page: Page, openmetrics: bool) -> None:
     assert gzip.decompress(page.get(openmetrics=openmetrics, gzip=True)) == page.get(openmetrics=openmetrics)
