@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import gpuwatch
+from gpuwatch.sources.processes import PARENT, SINCE, comm, fields, is_over, is_stuck, is_trusted, numbers
 
 SEND = 1.0  # seconds for a frame to fit into a pipe of 64 KiB that nobody else fills
 
@@ -134,32 +135,32 @@ def worker(name: str) -> Process:
 class Orphan:
     """A process of our name without its daemon, as /proc shows it."""
 
-    def __init__(self, stat: Path, since: str) -> None:
+    def __init__(self, stat: str, since: str) -> None:
         self._stat, self._since = stat, since
 
     def is_gone(self) -> bool:
         """Say whether it has ended; its number may be another process' by now."""
         found = fields(self._stat)
-        return found is None or found[SINCE] != self._since or found[STATE] == "Z"
-
-
-STATE, PARENT, SINCE = 0, 1, 19  # proc(5), counted from the field after the name: state, ppid, starttime
+        return found is None or found[SINCE] != self._since or is_over(found)
 
 
 def orphans(name: str, proc: Path = Path("/proc")) -> list[Orphan]:
     """Return the workers that an earlier daemon has left behind.
 
     A hung driver keeps them through every restart of the daemon, and each restart must not add one. They were handed to
-    process 1, or to a manager between it and us (`systemd --user` of a user's install is a subreaper, prctl(2)).
+    process 1, or to a manager between it and us (`systemd --user` of a user's install is a subreaper, prctl(2)). Anybody can
+    name a process so and leave it to process 1: only those of our own user and root's count, and only while they are stuck.
     """
     above = ancestors(proc)
     found: list[Orphan] = []
-    for number in processes(proc):
+    for number in numbers(proc):
         folder = f"{proc}/{number}"
-        if comm(folder) == name[:15]:
-            stat = Path(folder, "stat")
+        if comm(folder) == name[:15] and number != str(os.getpid()):
+            stat = f"{folder}/stat"
             values = fields(stat)
-            if values is not None and values[PARENT] in above and values[STATE] != "Z" and number != str(os.getpid()):
+            if values is None or values[PARENT] not in above or is_over(values):
+                continue
+            if is_trusted(Path(folder)) and is_stuck(Path(folder)):
                 found.append(Orphan(stat, values[SINCE]))
     return found
 
@@ -167,33 +168,8 @@ def orphans(name: str, proc: Path = Path("/proc")) -> list[Orphan]:
 def ancestors(proc: Path) -> set[str]:
     """Return the numbers of the processes above this one, process 1 among them."""
     found = {"1"}
-    values = fields(Path(proc, str(os.getpid()), "stat"))
-    while values is not None and len(values) > PARENT and values[PARENT] not in {*found, "0"}:
+    values = fields(f"{proc}/{os.getpid()}/stat")
+    while values is not None and values[PARENT] not in {*found, "0"}:
         found.add(values[PARENT])
-        values = fields(Path(proc, values[PARENT], "stat"))
+        values = fields(f"{proc}/{values[PARENT]}/stat")
     return found
-
-
-def processes(proc: Path) -> list[str]:
-    """Return the numbers of all processes, none where /proc cannot be read."""
-    try:
-        return [name for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208 - thousands of them, as below
-    except OSError:
-        return []
-
-
-def comm(folder: str) -> str:
-    """Return the name of a process, "" when it has ended."""
-    try:
-        with open(f"{folder}/comm", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - a Path for each costs double
-            return file.read().rstrip("\n")
-    except OSError:
-        return ""
-
-
-def fields(stat: Path) -> list[str] | None:
-    """Return the fields of a stat file after the name, which may hold anything; None when the process has ended."""
-    try:
-        return stat.read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None

@@ -6,16 +6,35 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.sampling.child import orphans
+from gpuwatch.sources.processes import is_stuck, is_trusted
 
-TAIL = "0 " * 15
+OURS = str(os.getuid())
+KILLED = "0000000000000100"
 
 
-def process(proc: Path, number: int, name: str, state: str = "D", parent: int = 1, *, since: int = 500) -> Path:
-    """Write a process."""
+def process(
+    proc: Path,
+    number: int,
+    name: str,
+    state: str = "D",
+    parent: int = 1,
+    *,
+    since: int = 500,
+    users: str = f"{OURS} {OURS} {OURS} {OURS}",
+    pending: str = "0",
+    threads: str = "",
+) -> Path:
+    """Write a process; `threads` are the states of the others than its first."""
     folder = proc / str(number)
     folder.mkdir(exist_ok=True)
     (folder / "comm").write_text(f"{name}\n")
-    (folder / "stat").write_text(f"{number} ({name}) {state} {parent} {number} {number} {TAIL}{since} 0 0\n")
+    tail = f"{'0 ' * 13}{1 + len(threads)} 0 {since} 0 0"
+    (folder / "stat").write_text(f"{number} ({name}) {state} {parent} {number} {number} {tail}\n")
+    for task, its in enumerate(state + threads, number):
+        (folder / "task" / str(task)).mkdir(parents=True, exist_ok=True)
+        status = f"Name:\t{name}\nState:\t{its} (so)\nUid:\t{users}\nSigPnd:\t{pending}\nShdPnd:\t0\n"
+        (folder / "task" / str(task) / "status").write_text(status)
+        (folder / "status").write_text(status)
     return folder
 
 
@@ -36,6 +55,37 @@ def test_a_worker_without_its_daemon_is_found_and_seen_to_end(tmp_path: Path) ->
 def test_what_is_no_orphan_of_ours_is_not_counted(tmp_path: Path, name: str, state: str, parent: int) -> None:
     process(tmp_path, 7, name, state, parent)
     assert orphans("gpuwatch-nvml", tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "users",
+    ["4321 4321 4321 4321", "4321 0 0 0", "4321 0 4321 0", ""],
+    ids=["a stranger's", "a set-user-ID program", "one that gives root up", "one that does not say"],
+)
+def test_a_process_that_a_stranger_started_is_not_counted(tmp_path: Path, users: str) -> None:
+    """Anybody can give a process our name and leave it to process 1: that must not keep the daemon from its GPUs."""
+    process(tmp_path, 7, "gpuwatch-nvml", users=users)
+    assert orphans("gpuwatch-nvml", tmp_path) == []
+
+
+def test_a_worker_of_a_daemon_that_ran_as_root_is_counted(tmp_path: Path) -> None:
+    process(tmp_path, 7, "gpuwatch-nvml", users="0 0 0 0")
+    assert len(orphans("gpuwatch-nvml", tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "threads", "pending", "count"),
+    [("S", "", "0", 0), ("R", "", "0", 0), ("R", "", KILLED, 1), ("S", "SD", "0", 1), ("Z", "D", "0", 1), ("Z", "Z", KILLED, 0)],
+    ids=["asleep", "at work", "killed and spinning", "with a stuck thread", "ended but for a stuck thread", "all threads ended"],
+)
+def test_only_what_is_stuck_in_the_kernel_is_counted(tmp_path: Path, state: str, threads: str, pending: str, count: int) -> None:
+    process(tmp_path, 7, "gpuwatch-nvml", state, threads=threads, pending=pending)
+    assert len(found := orphans("gpuwatch-nvml", tmp_path)) == count
+    assert [orphan.is_gone() for orphan in found] == [False] * count
+
+
+def test_a_real_process_of_our_user_is_trusted_and_not_stuck() -> None:
+    assert (is_trusted(Path("/proc/self")), is_stuck(Path("/proc/self"))) == (True, False)
 
 
 def test_a_worker_that_a_users_manager_took_over_is_found(tmp_path: Path) -> None:
