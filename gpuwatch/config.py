@@ -8,7 +8,6 @@ raise the same ConfigError.
 
 import difflib
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +15,23 @@ from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
+from gpuwatch import toml
 from gpuwatch.model.pci import address_of, spelled
 from gpuwatch.model.quantity import Duration, Size, duration, size
 from gpuwatch.places import Places
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 T = TypeVar("T", bound=msgspec.Struct)
-Period = Annotated[Duration, "over 0"]
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """The least that a duration or size may be, as people write it."""
+
+    text: str
+
+
+Kept = Annotated[Duration, Least("1s")]
+Period = Annotated[Duration, Least("50ms")]  # faster than that this host would do little else
 
 
 class ConfigError(Exception):
@@ -65,7 +70,7 @@ class Gpu(Section, frozen=True):
 class Inventory(Section, frozen=True):
     """How many GPUs this host should have; learned where not said."""
 
-    gpus: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    gpus: Annotated[int, msgspec.Meta(ge=0, le=1024)] | None = None
 
 
 class Store(Section, frozen=True):
@@ -73,9 +78,9 @@ class Store(Section, frozen=True):
 
     url: str = ""  # default: gpuwatch.db in the state folder
     state: str = ""  # file of the alert memory; default: state.db beside the history, in the state folder for a database server
-    max_size: Size | None = None  # default: the smaller of 2 GiB and 5 % of the file system
-    keep_raw: Period = Duration(7 * 86400)
-    keep_incidents: Period = Duration(3 * 365 * 86400)
+    max_size: Annotated[Size | None, Least("16MiB")] = None  # default: the smaller of 2 GiB and 5 % of the file system
+    keep_raw: Kept = Duration(7 * 86400)
+    keep_incidents: Kept = Duration(3 * 365 * 86400)
 
 
 class Paths(Section, frozen=True):
@@ -169,6 +174,7 @@ class Config(Section, frozen=True):
     routes: list[Route] = []
 
 
+SECRETIVE = "receivers"  # no value under a key with this in its name is shown
 UNPLACED = "configuration"  # the place of a mistake in a part whose room does not know which file it came from
 
 
@@ -231,12 +237,12 @@ def is_there(path: Path) -> bool:
 
 
 def extras(folder: Path) -> list[Path]:
-    """Return the further files in name order; a folder that we may not look into is a mistake, not an empty one."""
+    """Return the further files in name order; what is there and no folder that we may look into is a mistake."""
     try:
         return sorted(found for found in folder.iterdir() if found.suffix == ".toml")
-    except (FileNotFoundError, NotADirectoryError):
-        return []
     except OSError as error:
+        if not is_there(folder):
+            return []
         raise ConfigError(str(folder), "", f"cannot be read: {error.strerror}") from None
 
 
@@ -256,17 +262,10 @@ def settle(config: Config, where: Places) -> Config:
 
 def read(path: Path) -> dict[str, Any]:
     """Read one TOML file; raises ConfigError."""
-    if path.exists() and not path.is_file():  # a FIFO would be waited for
-        raise ConfigError(str(path), "", "is not a file")
     try:
-        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(str(path), "", f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(str(path), "", f"is not UTF-8 text (byte {error.start})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(str(path), "", f"is not valid TOML: {error}") from None
-    return table
+        return toml.read(path)
+    except toml.TableError as error:
+        raise ConfigError(str(path), error.key, error.problem) from None
 
 
 def merge(into: dict[str, Any], table: Mapping[str, Any], origin: dict[str, Path], path: Path, head: str) -> None:
@@ -308,7 +307,7 @@ def convert_one(value: object, hint: Any, origin: Mapping[str, Path], main: str,
     """Convert one value to what its field wants; nested tables are converted by themselves."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         if not isinstance(value, dict):
-            raise ConfigError(blame(name, origin, main), name, f"expected a table, found {shown(value)}")
+            raise ConfigError(blame(name, origin, main), name, f"expected a table, found {shown(value, name)}")
         return convert(value, hint, origin, main, f"{name}.")
     inner = get_args(hint)
     nested = inner and isinstance(inner[-1], type) and issubclass(inner[-1], msgspec.Struct)
@@ -319,13 +318,15 @@ def convert_one(value: object, hint: Any, origin: Mapping[str, Path], main: str,
     try:
         found = cast("object", msgspec.convert(value, hint, dec_hook=from_text))
     except msgspec.ValidationError as error:
-        raise ConfigError(blame(name, origin, main), name, f"{said(error)}, found {shown(value)}") from None
-    if found == 0 and (hint == Period or isinstance(found, Size)):
-        raise ConfigError(blame(name, origin, main), name, f"expected more than 0, found {shown(value)}")
+        raise ConfigError(blame(name, origin, main), name, f"{said(error)}, found {shown(value, name)}") from None
+    for least in getattr(hint, "__metadata__", ()):
+        if isinstance(least, Least) and isinstance(found, (Duration, Size)) and found < from_text(type(found), least.text):
+            problem = f'expected at least "{least.text}", found {shown(value, name)}'
+            raise ConfigError(blame(name, origin, main), name, problem)
     return found
 
 
-def from_text(kind: type, value: object) -> object:
+def from_text(kind: type, value: object) -> Duration | Size:
     """Convert the strings with units, for msgspec."""
     if kind is Duration and isinstance(value, str):
         return duration(value)
@@ -341,10 +342,15 @@ def said(error: msgspec.ValidationError) -> str:
     return text[:1].lower() + text[1:]
 
 
-def shown(value: object) -> str:
-    """Return a found value as TOML would write it, short. What is in a table or an array may be secret: it is not shown."""
+def shown(value: object, name: str = "") -> str:
+    """Return a found value as TOML would write it, short; only its kind where it may be a secret.
+
+    That is all in a table or an array, all of a receiver, and the address of a database server, wherever it was put.
+    """
     if isinstance(value, (dict, list)):
         return "a table" if isinstance(value, dict) else "an array"
+    if name in {"store", "store.url"} or SECRETIVE in name:
+        return "text" if isinstance(value, str) else "a value that is no text"
     text = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
     return text if len(text) <= 60 else text[:57] + "..."
 

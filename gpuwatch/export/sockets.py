@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpuwatch.config import ConfigError, Http
+from gpuwatch.config import ConfigError, Http, shown
 
 BACKLOG = 512
 FIRST = 3  # the first descriptor that systemd passes (sd_listen_fds(3))
@@ -40,10 +40,20 @@ def address(text: str) -> tuple[str, int]:
     """Split `127.0.0.1:9843`, `[::1]:9843` or `:9843` (every interface); raises ConfigError."""
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535 or (":" in host and not bracketed):
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
+    if not colon or not is_port or (":" in host and not bracketed) or not is_name(host):
         expected = '"127.0.0.1:9843", "[::1]:9843", ":9843" or "" (no TCP)'
-        raise ConfigError(PLACE, "http.listen", f'expected an address such as {expected}, found "{text}"')
+        raise ConfigError(PLACE, "http.listen", f"expected an address such as {expected}, found {shown(text, 'http.listen')}")
     return host[1:-1] if bracketed else host, int(port)
+
+
+def is_name(host: str) -> bool:
+    """Whether the resolver takes it: a label of at most 63 characters between dots."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def listen_tcp(text: str) -> socket.socket:

@@ -2,10 +2,12 @@
 
 import re
 
-DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-SIZE = re.compile(r"(\d+(?:\.\d+)?)(B|KiB|MiB|GiB|TiB)")
+SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(B|KiB|MiB|GiB|TiB)")
 BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+LONGEST = 3650 * 86400.0  # seconds; nothing here is meant for longer, and calendars and timers end not far beyond
+LARGEST = 1 << 60  # bytes
 
 
 class Duration(float):
@@ -21,7 +23,10 @@ def duration(text: str) -> Duration:
     found = DURATION.fullmatch(text)
     if found is None:
         raise ValueError('expected a duration with a unit, such as "500ms", "10s", "2m", "4h" or "7d"')
-    return Duration(float(found[1]) * SECONDS[found[2]])
+    seconds = float(found[1]) * SECONDS[found[2]]
+    if seconds > LONGEST:
+        raise ValueError("expected a duration of at most 3650d")
+    return Duration(seconds)
 
 
 def size(text: str) -> Size:
@@ -29,4 +34,7 @@ def size(text: str) -> Size:
     found = SIZE.fullmatch(text)
     if found is None:
         raise ValueError('expected a size with a unit, such as "512MiB" or "2GiB"')
-    return Size(float(found[1]) * BYTES[found[2]])
+    count = float(found[1]) * BYTES[found[2]]
+    if count > LARGEST:
+        raise ValueError("expected a size of at most 1048576TiB")
+    return Size(count)

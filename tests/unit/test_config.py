@@ -1,5 +1,6 @@
 """Every mistake in the configuration is named by file, key, what was found and what was expected."""
 
+import os
 import re
 import typing
 from pathlib import Path
@@ -116,9 +117,24 @@ def test_conf_d_alone_is_enough(where: Places) -> None:
         ('[gpus."0000:65:00.0"]', "gpus.0000:65:00.0.label: is missing, and it is required"),
         ("[[receivers]]\nname = 1\n[sources.smart]\nenabled = 1", "sources.smart.enabled: expected `bool`, found 1"),
         ("[store]\nkeep_raw = true", "store.keep_raw: expected a duration as a string with a unit"),
-        ('[sources.nvml]\nevery = "0s"', 'sources.nvml.every: expected more than 0, found "0s"'),
-        ('[sources.smart]\ndeadline = "0ms"', 'sources.smart.deadline: expected more than 0, found "0ms"'),
-        ('[store]\nmax_size = "0B"', 'store.max_size: expected more than 0, found "0B"'),
+        ('[sources.nvml]\nevery = "0s"', 'sources.nvml.every: expected at least "50ms", found "0s"'),
+        ('[sources.smart]\ndeadline = "0ms"', 'sources.smart.deadline: expected at least "50ms", found "0ms"'),
+        ('[store]\nmax_size = "0B"', 'store.max_size: expected at least "16MiB", found "0B"'),
+        ('[store]\nmax_size = "15MiB"', 'store.max_size: expected at least "16MiB", found "15MiB"'),
+        ('[store]\nkeep_raw = "0s"', 'store.keep_raw: expected at least "1s", found "0s"'),
+        ('[sources.host]\nevery_slow = "49ms"', 'sources.host.every_slow: expected at least "50ms", found "49ms"'),
+        ('[sources.host]\nevery = "99999999999999999d"', "sources.host.every: expected a duration of at most 3650d"),
+        ('[store]\nmax_size = "' + "9" * 400 + 'TiB"', "store.max_size: expected a size of at most 1048576TiB"),
+        ('[store]\nkeep_raw = "' + "9" * 400 + 'd"', "store.keep_raw: expected a duration of at most 3650d"),
+        ("[inventory]\ngpus = 1025", "inventory.gpus: expected `int` <= 1024, found 1025"),
+        ("[inventory]\ngpus = 1" + "0" * 32, "inventory.gpus: expected a number of at most 64 bits"),
+        ("[inventory]\ngpus = 0x" + "F" * 5000, "inventory.gpus: expected a number of at most 64 bits"),
+        ("[inventory]\ngpus = " + "9" * 5000, "a number in it is too large"),
+        ('[host]\nname = "a\\u0000b"', "host.name: expected text without NUL characters"),
+        ("x = " + "[" * 5000 + "]" * 5000, "is nested too deeply"),
+        ("x = " + "{a = " * 5000 + "1" + "}" * 5000, "is nested too deeply"),
+        (".".join("a" * 3000) + " = 1", "is nested too deeply"),
+        ("[" + ".".join("a" * 3000) + "]", "is nested too deeply"),
         ('[gpus.3]\nlabel = "slot 3"', 'gpus.3: expected the PCI address of a GPU, such as "0000:65:00.0"'),
         ("listen = 1", "listen: is not a known key"),
         ("[http", "is not valid TOML"),
@@ -139,6 +155,9 @@ def test_a_mistake_is_named_by_file_key_found_and_expected(where: Places, text: 
         'receivers = ["https://hooks.example/geheim"]',
         '[receivers.oncall]\nurl = "https://hooks.example/geheim"',
         '[[routes]]\nreceivers = { url = "https://hooks.example/geheim" }',
+        '[[routes]]\nreceivers = "https://hooks.example/geheim"',
+        'receivers = "https://hooks.example/geheim"',
+        'store = "postgresql://lena:geheim@db/x"',
     ],
 )
 def test_a_receiver_in_the_wrong_form_is_refused_without_its_secret(where: Places, text: str) -> None:
@@ -146,7 +165,36 @@ def test_a_receiver_in_the_wrong_form_is_refused_without_its_secret(where: Place
     with pytest.raises(ConfigError) as raised:
         config.load(None, where)
     assert "geheim" not in str(raised.value)
-    assert re.search(r"found (a table|an array)$", str(raised.value))
+    assert re.search(r"found (a table|an array|text)$", str(raised.value))
+
+
+@pytest.mark.parametrize("kind", ["a file", "a link to nothing"])
+def test_a_conf_d_that_is_no_folder_is_an_error_and_not_an_absence(where: Places, kind: str) -> None:
+    where.config.mkdir(parents=True)
+    folder = where.config / "conf.d"
+    if kind == "a file":
+        folder.touch()
+    else:
+        folder.symlink_to("nowhere")
+    with pytest.raises(ConfigError, match=f"{folder}: cannot be read: (Not a directory|No such file or directory)"):
+        config.load(None, where)
+
+
+@pytest.mark.parametrize("name", ["gpuwatch.toml", "conf.d/10.toml"])
+@pytest.mark.parametrize("kind", ["fifo", "endless", "folder", "large"])
+def test_only_a_small_regular_file_is_read(where: Places, name: str, kind: str) -> None:
+    path = write(where, "", name)
+    path.unlink()
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "endless":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.write_text("#" * (1 << 20) + "\n")
+    with pytest.raises(ConfigError, match=f"{path}: (cannot be read: it is not a regular file|is larger than 1 MiB)"):
+        config.load(None, where)
 
 
 def test_a_conf_d_that_may_not_be_looked_into_is_an_error_and_not_an_absence(where: Places) -> None:

@@ -18,21 +18,16 @@ amount = 1.6                  # what it means: see Kind
 ```
 """
 
-import sys
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
+from gpuwatch import config
 from gpuwatch.config import ConfigError, convert
 from gpuwatch.model.quantity import Duration
 from gpuwatch.sources.simulated.models import MODELS
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DEMO = Path(__file__).parent / "demo.toml"
 
@@ -77,7 +72,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     model: str = "A40"
     gpus: Annotated[int, msgspec.Meta(ge=0, le=72)] = 8
-    cores: Annotated[int, msgspec.Meta(ge=1)] = 64
+    cores: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 64
     disks: Annotated[int, msgspec.Meta(ge=0, le=16)] = 2
     seed: int = 1
     ambient: float = 24.0  # celsius at the inlet
@@ -87,12 +82,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def read(path: Path) -> Scenario:
     """Read a scenario file; raises ConfigError."""
-    try:
-        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(str(path), "", f"cannot be read: {error.strerror}") from None
-    except ValueError as error:  # not UTF-8, or not TOML
-        raise ConfigError(str(path), "", f"is not valid TOML: {error}") from None
+    table = config.read(path)
     scenario = convert(table, Scenario, {}, str(path))
     check(scenario, str(path))
     return scenario

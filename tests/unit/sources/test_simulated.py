@@ -215,3 +215,21 @@ def test_the_operators_label_is_shown() -> None:
     config = Config(gpus={"0000:17:00.0": Gpu(label="slot 3")})
     targets = [r.target for r in simulated.readings(Tier.FAST, config, 0.0, 0.0) if r.target.subject is gpu.GPU]
     assert [target.info["label"] for target in targets] == ["slot 3"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"\xff\xfe", "is not UTF-8 text (byte 0)"),
+        (b"x = " + b"[" * 5000 + b"]" * 5000, "is nested too deeply"),
+        (b"seed = " + b"9" * 5000, "a number in it is too large"),
+        (b"cores = 100000", "cores: expected `int` <= 1024, found 100000"),
+    ],
+)
+def test_a_scenario_file_that_cannot_be_used_is_named_with_its_mistake(tmp_path: Path, raw: bytes, said: str) -> None:
+    file = tmp_path / "scenario.toml"
+    file.write_bytes(raw)
+    with pytest.raises(ConfigError) as raised:
+        read(file)
+    assert said in str(raised.value)
+    assert raised.value.place == str(file)
