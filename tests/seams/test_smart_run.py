@@ -151,7 +151,14 @@ def test_a_name_is_looked_up_in_sbin_too(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def process(
-    proc: Path, pid: int, *, comm: str = "smartctl", state: str = "D", age: float = 100.0, node: str = "/dev/sda"
+    proc: Path,
+    pid: int,
+    *,
+    comm: str = "smartctl",
+    state: str = "D",
+    age: float = 100.0,
+    node: str = "/dev/sda",
+    users: str = f"{os.getuid()}\t" * 4,
 ) -> None:
     """Make the folder of a process that started `age` seconds ago, 1000 s after boot."""
     folder = proc / str(pid)
@@ -160,6 +167,7 @@ def process(
     (proc / "uptime").write_text("1000.00 3000.00\n")
     (folder / "comm").write_text(f"{comm}\n")
     (folder / "stat").write_text(f"{pid} (smart) ctl) {state} " + "0 " * 18 + f"{ticks} 0 0\n")
+    (folder / "status").write_text(f"Name:\t{comm}\nUid:\t{users}\n")
     (folder / "cmdline").write_bytes(f"/usr/sbin/smartctl\0-H\0{node}\0".encode())
 
 
@@ -169,8 +177,16 @@ def test_only_an_old_smartctl_in_uninterruptible_sleep_is_left_over(tmp_path: Pa
     process(tmp_path, 3, node="/dev/sdc", age=5)
     process(tmp_path, 4, node="/dev/sdd", comm="dd")
     (tmp_path / "5").mkdir()  # it ended while we looked
-    assert frozenset({"/dev/sda"}) == left_over(tmp_path, "/usr/sbin/smartctl", 30.0)
+    process(tmp_path, 6, node="/dev/sde", users="0 0 0 0")
+    assert frozenset({"/dev/sda", "/dev/sde"}) == left_over(tmp_path, "/usr/sbin/smartctl", 30.0)
     assert frozenset() == left_over(tmp_path / "none", "/usr/sbin/smartctl", 30.0)
+
+
+@pytest.mark.parametrize("users", ["4321 4321 4321 4321", "4321 0 0 0"], ids=["a stranger's", "a set-user-ID program"])
+def test_a_smartctl_that_a_stranger_started_blinds_no_disk(tmp_path: Path, users: str) -> None:
+    """A process that waits for its vfork() is in state D for as long as it likes, and its name is anybody's choice."""
+    process(tmp_path, 1, users=users)
+    assert frozenset() == left_over(tmp_path, "/usr/sbin/smartctl", 30.0)
 
 
 def test_a_real_run_is_not_taken_for_a_left_over_one(fake: FakeSmartctl) -> None:

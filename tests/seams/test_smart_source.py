@@ -291,6 +291,7 @@ def test_a_disk_at_which_an_old_smartctl_still_hangs_gets_no_second_one(three: H
     (three.proc / "uptime").write_text("1000.00 1.00\n")
     (folder / "comm").write_text("smartctl\n")
     (folder / "stat").write_text("77 (smartctl) D " + "0 " * 18 + f"{100 * os.sysconf('SC_CLK_TCK')} 0\n")
+    (folder / "status").write_text(f"Uid:\t{os.getuid()}\t{os.getuid()}\t{os.getuid()}\t{os.getuid()}\n")
     (folder / "cmdline").write_bytes(f"smartctl\0-H\0{three.dev}/sdb\0".encode())
     three.round()
     assert (three.state("sdb"), three.fault("sdb"), three.state("sda")) == ("unknown", "timeout", "ok")

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from gpuwatch.sources.processes import SINCE, STATE, comm, fields, is_trusted, numbers
+
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # smartctl lives here, and a service user's PATH lacks it
 LIMIT = 1 << 20  # bytes of output; `-i -H -A --json=o` gives about 30 kB
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -155,20 +157,24 @@ def left_over(proc: Path, program: str, seconds: float) -> frozenset[str]:
     """Return the devices at which a smartctl of an earlier round still hangs in the driver.
 
     Such a process has survived its worker and SIGKILL. Another call on that device would only hang beside it, so it gets none.
-    A healthy run is in state D for milliseconds; this one must have lived longer than a run may.
+    A healthy run is in state D for milliseconds; this one must have lived longer than a run may. It must be our user's or
+    root's: anybody can make a process of that name that is in state D (one that waits for its vfork), and blind us.
     """
     name = Path(program).name[:15]  # the kernel keeps 15 characters
     stuck = set()
-    for folder in proc.glob("[0-9]*"):
+    for number in numbers(proc):
+        folder = proc / number
+        if comm(str(folder)) != name:
+            continue
+        values = fields(f"{folder}/stat")
+        if values is None or values[STATE] != "D" or not is_trusted(folder):
+            continue
         try:
-            if (folder / "comm").read_text(errors="replace").rstrip("\n") != name:
-                continue
-            fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
             uptime = float((proc / "uptime").read_text().split()[0])
             argv = (folder / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
-            age = uptime - float(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22: start time in ticks since boot
+            age = uptime - float(values[SINCE]) / os.sysconf("SC_CLK_TCK")  # in ticks since boot
         except (OSError, ValueError, IndexError):  # it ended while we looked
             continue
-        if fields[0] == "D" and age > seconds:
+        if age > seconds:
             stuck.add(argv[-1])
     return frozenset(stuck)
