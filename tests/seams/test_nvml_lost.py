@@ -163,6 +163,14 @@ def test_the_count_goes_down_and_up_again_and_indexes_follow(fake: FakeNvml, wor
     }
 
 
+def test_a_count_that_no_host_can_have_is_a_failed_sample(fake: FakeNvml, worker: NvmlWorker) -> None:
+    fake.state.count = 1 << 30
+    found = worker.ask(Tier.NORMAL)
+    assert (found.visible, fine(fake, found)) == (Absence.FAILED, True)
+    fake.state.count = CARDS
+    assert worker.ask(Tier.NORMAL).visible == CARDS
+
+
 def test_one_empty_count_is_a_failed_sample_and_a_second_one_is_believed(fake: FakeNvml, worker: NvmlWorker) -> None:
     """netdata/netdata#23207: an empty answer now and then made all GPUs come and go."""
     fake.show([])

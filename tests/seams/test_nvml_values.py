@@ -306,3 +306,42 @@ def test_a_clock_reason_that_is_newer_than_we_are_is_logged_once(tmp_path: Path)
             found = worker.ask().gpu(fake.uuid(0))
         assert found.values[gpu.CLOCK_EVENT["sw_power_cap"]] == 1.0
         assert worker.log().count("0x8000") == 1
+
+
+def test_numbers_that_no_card_can_give_are_failed_samples_and_cost_no_other_value(tmp_path: Path) -> None:
+    fake = FakeNvml(tmp_path, gpus=1, driver="595.01")
+    fake.set(0, **BUSY)
+    wrong = {
+        "pcie_generation": 0x80000000,
+        "pcie_width": 0x80000000,
+        "ecc_current": 2_100_000_000,
+        "persistence": 7,
+        "clock_sm": 2_000_000_000,
+        "fan_speed": 2_000_000_000,
+        "memory_used": 9_200_000_000_000_000_000,
+        "ecc_corrected_volatile": 0xFFFFFFFF,
+        "energy": 0xFFFFFFFF,
+        "event_power": 0xFFFFFFFF,
+    }
+    failed = {
+        *(gpu.PCIE_GENERATION, gpu.PCIE_WIDTH, gpu.ECC_MODE["current"], gpu.PERSISTENCE_MODE, gpu.CLOCK["sm"]),
+        *(gpu.MEMORY_USED, gpu.MEMORY_FREE, gpu.MEMORY_RESERVED, gpu.ECC_ERRORS["corrected_volatile"]),
+        *(gpu.ENERGY, SECONDS["sw_power_cap"], gpu.FAN_SPEED),
+    }
+    with closing(NvmlWorker(fake)) as worker:
+        worker.warm()
+        before = everything(worker)
+        fake.set(0, **wrong)
+        after = everything(worker)
+        assert {metric for metric, value in after.items() if value is Absence.FAILED} == failed
+        assert {metric for metric in before if before[metric] != after.get(metric)} == failed
+
+
+def everything(worker: NvmlWorker) -> dict[Metric, float | Absence]:
+    """Return what one round of each tier says of the card and its fans."""
+    found: dict[Metric, float | Absence] = {}
+    for tier in Tier:
+        asked = worker.ask(tier)
+        for reading in (*asked.of(gpu.GPU).values(), *asked.fans()):
+            found |= {**reading.values, **reading.absent}
+    return found

@@ -16,6 +16,8 @@ REASONS = tuple((1 << bit, metric) for bit, metric in enumerate(gpu.CLOCK_EVENT.
 
 def reasons(answer: int) -> Given:
     """Read the reasons that hold the clocks down, one bit each."""
+    if answer in ALL_ONES:
+        return dict.fromkeys(gpu.CLOCK_EVENT.values(), Absence.UNSUPPORTED)
     return {metric: float(bool(answer & bit)) for bit, metric in REASONS}
 
 
@@ -47,7 +49,8 @@ def memory_amount(answer: Any) -> Absence | None:
         return Absence.UNSUPPORTED  # Jetson and GB10 share the host's memory
     if answer.used in ALL_ONES:
         return Absence.UNSUPPORTED
-    return Absence.FAILED if answer.used > answer.total or answer.free > answer.total else None
+    parts = (answer.used, answer.free, getattr(answer, "reserved", 0))
+    return Absence.FAILED if any(part > answer.total and part not in ALL_ONES for part in parts) else None
 
 
 def memory(answer: Any) -> Given:
@@ -58,7 +61,7 @@ def memory(answer: Any) -> Given:
     reserved = getattr(answer, "reserved", None)
     return {
         gpu.MEMORY_USED: float(answer.used),
-        gpu.MEMORY_FREE: float(answer.free),
+        gpu.MEMORY_FREE: number(answer.free),
         gpu.MEMORY_RESERVED: Absence.UNSUPPORTED if reserved is None else number(reserved),
     }
 

@@ -9,6 +9,7 @@ from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.sources.nvml import verdicts
+from gpuwatch.sources.nvml.bounds import plausible
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, GpuGoneError, Library
 
 MOST = 8  # fans of one card; a driver before R515 does not say how many there are
@@ -69,12 +70,17 @@ class Fans:
                 absent[metric] = Absence.UNSUPPORTED
                 continue
             try:
-                values[metric] = self._ratio(handle, fan) if metric is FAN_SPEED else self._rpm(handle, fan)
+                found = plausible(metric, self._ratio(handle, fan) if metric is FAN_SPEED else self._rpm(handle, fan))
             except CallError as error:
                 absent[metric] = verdicts.absence(passing(error).code)
                 if error.code in PERMANENT:
                     absent[metric] = Absence.UNSUPPORTED
                     self._never.add((target.key, metric))
+                continue
+            if isinstance(found, Absence):
+                absent[metric] = found
+            else:
+                values[metric] = found
         return Reading(
             source="nvml",
             tier=Tier.NORMAL,

@@ -6,10 +6,11 @@ from typing import Any
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence
 
+UNSIGNED = 0xFFFFFFFF  # "not available" in 32 bits; drivers write it into 64 as well
 # nvmlValueType_t -> member of the union, and what the driver writes for "not available" (all ones)
 MEMBERS = {
     0: ("dVal", None),
-    1: ("uiVal", 0xFFFFFFFF),
+    1: ("uiVal", UNSIGNED),
     2: ("ulVal", 0xFFFFFFFFFFFFFFFF),
     3: ("ullVal", 0xFFFFFFFFFFFFFFFF),
     4: ("sllVal", None),
@@ -39,6 +40,8 @@ def value(field: Field, raw: Any) -> float | Absence:
     number = getattr(raw.value, member)
     if none is not None and number == none:
         return Absence.UNSUPPORTED
+    if none is not None and number == UNSIGNED:
+        return Absence.FAILED  # "not available" of a number that was widened, or a counter on its way past it
     if field.signed:
         number = signed(number, raw.valueType)
     return float(number * field.scale)

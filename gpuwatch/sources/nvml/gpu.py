@@ -8,7 +8,7 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.sources.nvml import verdicts
-from gpuwatch.sources.nvml.answers import REASONS, Given
+from gpuwatch.sources.nvml.answers import ALL_ONES, REASONS, Given
 from gpuwatch.sources.nvml.fans import Fans
 from gpuwatch.sources.nvml.identity import Identity
 from gpuwatch.sources.nvml.lane import Lane
@@ -207,6 +207,8 @@ class Gpu:
         reasons = tuple((bit, metric) for bit, metric in REASONS if bit & supported)
 
         def give(answer: int) -> Given:
+            if answer in ALL_ONES:
+                return dict.fromkeys((metric for _, metric in reasons), Absence.UNSUPPORTED)
             odd = answer & ~ALL_REASONS & ~self._odd_reasons
             if odd:
                 self._odd_reasons |= odd

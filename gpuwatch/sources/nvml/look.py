@@ -7,6 +7,7 @@ from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence
 from gpuwatch.sources.nvml import fields
 from gpuwatch.sources.nvml.answers import Given
+from gpuwatch.sources.nvml.bounds import plausible
 from gpuwatch.sources.nvml.fields import Field
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, GpuGoneError, Library
 from gpuwatch.sources.nvml.readers import Call, Chain
@@ -104,9 +105,10 @@ class Look:
     def _took(self, chain: Chain, given: Given) -> None:
         """Sort an answer into values and absences."""
         self._ways.worked(chain)
-        self.given[chain] = given
-        for metric in chain.metrics:
-            value = given.get(metric, Absence.UNSUPPORTED)
+        given = self.given[chain] = {
+            metric: plausible(metric, given.get(metric, Absence.UNSUPPORTED)) for metric in chain.metrics
+        }
+        for metric, value in given.items():
             if isinstance(value, Absence):
                 self.absent[metric] = value
             else:

@@ -12,6 +12,7 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence
 from gpuwatch.sources.nvml import verdicts
+from gpuwatch.sources.nvml.bounds import plausible
 from gpuwatch.sources.nvml.gpu import Gpu
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, GpuGoneError, Library
 from gpuwatch.sources.nvml.session import Session
@@ -71,7 +72,7 @@ class Throughput:
                 return
             metric = PCIE_THROUGHPUT[name]
             try:
-                found[metric] = self._rate(library, handle, direction)
+                found[metric] = plausible(metric, self._rate(library, handle, direction))
             except GpuGoneError as error:
                 gpu.lose(verdicts.gone(error.code))
                 return

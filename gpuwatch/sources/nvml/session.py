@@ -20,6 +20,7 @@ from gpuwatch.sources.nvml.verdicts import Traces
 from gpuwatch.sources.source import Answer
 
 LAST_RETRY = 60.0  # seconds between attempts to initialise; the first comes with the next normal round
+MOST = 1024  # GPUs of one host; a count beyond is no count, and each index gets a thread
 UNREACHABLE = ("unknown_error", "no_permission")
 
 log = logging.getLogger(__name__)
@@ -171,6 +172,9 @@ class Session:
             return
         except CallError as error:
             self._visible = verdicts.absence(error.code)
+            return
+        if count > MOST:
+            self._visible = Absence.FAILED
             return
         # an empty answer for once is no loss (netdata/netdata#23207)
         if count == 0 and not self._empty and any(gpu.handle is not None for gpu in fleet.gpus()):

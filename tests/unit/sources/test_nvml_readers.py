@@ -114,3 +114,19 @@ def test_a_field_is_read_by_its_type(kind: int, members: dict[str, float], expec
 def test_an_offset_declared_as_unsigned_is_signed(raw: int, expected: float) -> None:
     offset = gpu.TEMPERATURE_TLIMIT_OFFSET["shutdown"]
     assert expected == fields.value(Field(193, offset, signed=True), field(1, uiVal=raw))
+
+
+def test_all_ones_of_32_bits_in_a_wider_number_are_no_number_either() -> None:
+    found = fields.value(Field(3, gpu.ECC_ERRORS["corrected_volatile"]), field(3, ullVal=U32))
+    assert found is Absence.FAILED
+
+
+@pytest.mark.parametrize("answer", [U32, U64])
+def test_all_ones_are_not_all_reasons_at_once(answer: int) -> None:
+    assert set(answers.reasons(answer).values()) == {Absence.UNSUPPORTED}
+
+
+@pytest.mark.parametrize("part", ["used", "free", "reserved"])
+def test_a_part_of_the_memory_is_not_larger_than_all_of_it(part: str) -> None:
+    given = answers.memory(amount(**{"total": 100, "used": 30, "free": 60, "reserved": 10, part: 101}))
+    assert set(given.values()) == {Absence.FAILED}

@@ -1,0 +1,61 @@
+"""Between which numbers an answer can be true. What lies outside is a failed sample: never a value, never clamped.
+
+The bounds are far beyond any card that is built: they catch memory that was never written, a sentinel in a wider type, and a
+dead device, not a wrong sensor.
+"""
+
+from gpuwatch.catalogue import gpu
+from gpuwatch.model.metric import Kind, Metric
+from gpuwatch.model.reading import Absence
+
+Bounds = tuple[float, float]
+COUNT: Bounds = (0, 1e18)
+BY_UNIT: dict[str, Bounds] = {
+    "ratio": (0, 1),
+    "celsius": (-60, 250),
+    "watts": (0, 10e3),
+    "joules": (0, 1e15),  # 10 kW for 3,000 years
+    "seconds": (0, 1e10),
+    "hertz": (0, 20e9),
+    "bytes": (0, 1 << 48),
+    "bytes_per_second": (0, 1e12),
+    "lanes": (1, 64),
+    "rpm": (0, 100e3),
+}
+SWITCHES = frozenset(
+    (
+        *gpu.CLOCK_EVENT.values(),
+        *gpu.COMPUTE_MODE.values(),
+        *gpu.ECC_MODE.values(),
+        gpu.PERSISTENCE_MODE,
+        gpu.ROW_REMAP_PENDING,
+        gpu.ROW_REMAP_FAILURE,
+        gpu.PAGE_RETIREMENT_PENDING,
+        gpu.MEMORY_UNIFIED,
+    )
+)  # 0 or 1, nothing between
+BY_METRIC: dict[Metric, Bounds] = {
+    **dict.fromkeys(SWITCHES, (0, 1)),
+    gpu.PERFORMANCE_STATE: (0, 15),
+    gpu.PCIE_GENERATION: (1, 16),
+    gpu.PCIE_GENERATION_MAX: (1, 16),
+    gpu.PCIE_TRANSMIT_RAW: COUNT,
+    gpu.PCIE_RECEIVE_RAW: COUNT,
+    gpu.FAN_SPEED: (0, 5),  # of the nominal speed: over 1 is real
+    **dict.fromkeys(gpu.TEMPERATURE_TLIMIT_OFFSET.values(), (-250, 250)),
+}
+
+
+def bounds(metric: Metric) -> Bounds | None:
+    """Return between which numbers a metric can be, None where nobody has said."""
+    return BY_METRIC.get(metric) or BY_UNIT.get(metric.unit) or (COUNT if metric.kind is Kind.COUNTER else None)
+
+
+def plausible(metric: Metric, value: float | Absence) -> float | Absence:
+    """Return an answer where it can be true (NaN cannot), else that it failed."""
+    found = bounds(metric)
+    if isinstance(value, Absence) or found is None:
+        return value
+    low, high = found
+    can_be = low <= value <= high and (metric not in SWITCHES or value in found)
+    return value if can_be else Absence.FAILED
