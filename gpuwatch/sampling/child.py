@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import gpuwatch
-from gpuwatch.sources.processes import PARENT, SINCE, comm, fields, is_over, is_stuck, is_trusted, numbers
+from gpuwatch.sources.processes import GROUP, PARENT, SESSION, SINCE, comm, fields, is_over, is_stuck, is_trusted, numbers
 
 SEND = 1.0  # seconds for a frame to fit into a pipe of 64 KiB that nobody else fills
+PASSES = 3  # over the process groups of a session: one may appear while the others are killed
 
 
 class Process(Protocol):
@@ -22,7 +23,7 @@ class Process(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its process id, and that of its process group."""
+        """Its process id, and that of its session."""
         ...
 
     @property
@@ -62,7 +63,7 @@ Find = Callable[[str], Sequence[Leftover]]
 
 
 class Child:
-    """A real process, leader of a session of its own."""
+    """A real process, leader of a session of its own; what it starts stays in that, whatever its process groups."""
 
     def __init__(self, command: Sequence[str], cwd: Path) -> None:
         self._process = subprocess.Popen(
@@ -74,10 +75,11 @@ class Child:
         os.set_blocking(self._input, False)
         self.output: BinaryIO = self._process.stdout  # type: ignore[assignment]  # IO[bytes] of typeshed is a BufferedReader
         self._status: int | None = None
+        self._rest: list[str] = []  # of its session, as found last
 
     @property
     def pid(self) -> int:
-        """Its process id, and that of its process group."""
+        """Its process id, and that of its session."""
         return self._process.pid
 
     def send(self, data: bytes) -> bool:
@@ -100,28 +102,49 @@ class Child:
             self._process.stdin.close()
 
     def kill(self) -> None:
-        """Send SIGKILL to its process group: a smartctl that it started must not outlive it."""
-        if self._status is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
+        """Send SIGKILL to all process groups of its session: a smartctl and what that started must not outlive it."""
+        if self._status is not None:
+            return
+        killed: set[int] = set()
+        first = {self.pid} if self._process.returncode is None else set()  # without /proc it is all that we know
+        for _ in range(PASSES):
+            groups = (first | {int(values[GROUP]) for _, values in self._members()}) - killed
+            for group in groups:
+                with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended, or runs as another user
+                    os.killpg(group, signal.SIGKILL)
+            killed |= groups
+            if not groups:
+                break
 
     def poll(self) -> int | None:
-        """Return its exit status once nothing of its process group is left, None before.
+        """Return its exit status once nothing of its session is left, None before.
 
-        While the group has a member its number is not given to another process.
+        While the session has a member its number is not given to another process.
         """
         if self._status is None and self._process.poll() is not None:
-            with contextlib.suppress(ChildProcessError):  # where we are process 1 of a container, orphans are ours to reap
-                while os.waitpid(-self.pid, os.WNOHANG)[0]:
-                    pass
-            try:
-                os.killpg(self.pid, 0)
-            except ProcessLookupError:
+            if not any(self._is_member(fields(f"/proc/{number}/stat")) for number in self._rest):  # spares a walk over all
+                self._rest = [number for number, _ in self._members()]
+            if not self._rest:
                 self._status = self._process.returncode
                 self.dismiss()
-            except PermissionError:
-                pass  # a member runs as another user
         return self._status
+
+    def _members(self) -> list[tuple[str, list[str]]]:
+        """Return the processes of its session that have not ended, with their fields."""
+        found: list[tuple[str, list[str]]] = []
+        for number in numbers(Path("/proc")):
+            values = fields(f"/proc/{number}/stat")
+            if values is None or values[SESSION] != str(self.pid):
+                continue
+            if self._is_member(values):
+                found.append((number, values))
+            elif values[PARENT] == str(os.getpid()) and number != str(self.pid):
+                with contextlib.suppress(ChildProcessError):  # where we are process 1 of a container, orphans are ours to reap
+                    os.waitpid(int(number), os.WNOHANG)
+        return found
+
+    def _is_member(self, values: list[str] | None) -> bool:
+        return values is not None and values[SESSION] == str(self.pid) and not is_over(values)
 
 
 def worker(name: str) -> Process:

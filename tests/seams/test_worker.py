@@ -56,6 +56,14 @@ def gots(frames: list[wire.FromWorker]) -> list[tuple[str, str]]:
     return [(frame.source, frame.key) for frame in frames if isinstance(frame, wire.Got)]
 
 
+def lives(pid: int) -> bool:
+    """Say whether a process has not ended; a zombie has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def test_a_worker_answers_reading_by_reading_and_says_what_it_touches(stage: Stage) -> None:
     stage.play("alpha", items=["a", "b"])
     child, frames = begin(stage, "alpha")
@@ -158,7 +166,37 @@ def test_killing_a_worker_kills_what_it_started(stage: Stage, tmp_path: Path) ->
     child.kill()
     until(lambda: child.poll() is not None)
     assert child.poll() == -signal.SIGKILL
-    assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}/cmdline").exists()
+    assert not lives(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.parametrize("way", ["kill", "crash", "dismiss"])
+def test_nothing_stays_of_a_smartctl_that_is_a_wrapper_and_forks(stage: Stage, tmp_path: Path, way: str) -> None:
+    """A run leads a process group of its own, and only the first process of it dies with the worker."""
+    wrapper = tmp_path / "smartctl"
+    wrapper.write_text(f"#!/bin/sh\nsleep 60 &\necho $$ $! > {tmp_path}/new\nmv {tmp_path}/new {tmp_path}/pids\nsleep 60\n")
+    wrapper.chmod(0o755)
+    code = f"""
+        import os, sys, threading
+        from gpuwatch.sources.smart.run import Runner
+        threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+        Runner().run([{str(wrapper)!r}], 50)
+    """
+    child = stage.run(textwrap.dedent(code))
+    until((tmp_path / "pids").exists)
+    pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
+    assert [os.getpgid(pid) for pid in pids] == [pids[0]] * 2
+    assert pids[0] != child.pid
+    if way == "crash":
+        os.kill(child.pid, signal.SIGSEGV)
+    if way == "dismiss":
+        child.dismiss()
+    if way != "kill":
+        until(lambda: child._process.poll() is not None and not lives(pids[0]))
+        assert (lives(pids[1]), child.poll()) == (True, None)
+    child.kill()
+    until(lambda: child.poll() is not None)
+    assert [lives(pid) for pid in pids] == [False, False]
+    assert child.poll() == {"kill": -signal.SIGKILL, "crash": -signal.SIGSEGV, "dismiss": 0}[way]
 
 
 def test_a_worker_is_there_until_what_it_started_is_gone(stage: Stage, tmp_path: Path) -> None:

@@ -68,8 +68,7 @@ class Runner:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                preexec_fn=die_with(os.getpid()),  # noqa: PLW1509 - two system calls, no Python lock is taken in the child
+                preexec_fn=begin(os.getpid()),  # noqa: PLW1509 - three system calls, no Python lock is taken in the child
                 env={**os.environ, "LC_ALL": "C"},  # text has thousands separators by locale, messages come from strerror()
             )
         except OSError as error:
@@ -109,11 +108,15 @@ class Runner:
                 self._kill(child.pid, signal.SIGKILL)
 
 
-def die_with(parent: int) -> Callable[[], None]:
-    """Return what a child does before it becomes smartctl: the kernel is to kill it when our process dies."""
+def begin(parent: int) -> Callable[[], None]:
+    """Return what a child does before it becomes smartctl: it leads a process group, and the kernel kills it when we die.
+
+    It stays in the session of the worker, by which the supervisor finds what smartctl may have started.
+    """
     prctl = ctypes.CDLL(None).prctl
 
     def tie() -> None:
+        os.setpgid(0, 0)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before the call
             os._exit(1)
