@@ -337,8 +337,8 @@ def from_text(kind: type, value: object) -> Duration | Size:
 
 
 def said(error: msgspec.ValidationError) -> str:
-    """Return msgspec's words without its own path (`- at ...`) and in our case."""
-    text = str(error).replace(" | null", "").split(" - at `")[0].split(", got")[0]
+    """Return msgspec's words without its own path (`- at ...`) and the value (`invalid enum value 'x'`), and in our case."""
+    text = str(error).replace(" | null", "").split(" - at `")[0].split(", got")[0].split(" '")[0]
     return text[:1].lower() + text[1:]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpuwatch import plainfile
 from gpuwatch.config import ConfigError, unknown
 
 log = logging.getLogger(__name__)
@@ -79,11 +80,11 @@ def load(file: str) -> WebConfig:
     import yaml  # noqa: PLC0415 - only a host that has such a file pays its 1 MB and 12 ms
 
     try:
-        table = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(file, "", f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(file, "", f"is not UTF-8 text (byte {error.start})") from None
+        table = yaml.safe_load(plainfile.text(file))
+    except plainfile.UnreadableError as error:
+        raise ConfigError(file, "", error.problem) from None
+    except (ValueError, RecursionError):  # of int() and of deep nesting; yaml lets them through
+        raise ConfigError(file, "", "is not valid YAML: a value in it cannot be used") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)  # its text quotes the line, and a line may hold a hash
         where = f" (line {mark.line + 1})" if mark is not None else ""
@@ -120,6 +121,8 @@ def load_tls(file: str, found: object) -> Tls:
     if "max_version" in table:
         context.maximum_version = chosen(file, f"{name}.max_version", table["max_version"], VERSIONS)
     certificate, key = folder / table["cert_file"], folder / table["key_file"]
+    readable(file, f"{name}.cert_file", certificate)
+    readable(file, f"{name}.key_file", key)
     tls = Tls(certificate, key, context, (stamp(certificate), stamp(key)))
     try:
         context.load_cert_chain(certificate, key, password="")  # "": a key with a passphrase fails, and does not ask the terminal
@@ -127,6 +130,14 @@ def load_tls(file: str, found: object) -> Tls:
         raise ConfigError(file, f"{name}.cert_file", f"{certificate} with {key} cannot be used: {said(error)}") from None
     load_clients(file, table, folder, context)
     return tls
+
+
+def readable(file: str, name: str, path: Path) -> None:
+    """Refuse what is no small text file: the library would wait for whoever writes into a FIFO. Raises ConfigError."""
+    try:
+        plainfile.text(path)
+    except plainfile.UnreadableError as error:
+        raise ConfigError(file, name, f"{path} {error.problem}") from None
 
 
 def load_clients(file: str, table: Mapping[str, Any], folder: Path, context: ssl.SSLContext) -> None:
@@ -141,6 +152,7 @@ def load_clients(file: str, table: Mapping[str, Any], folder: Path, context: ssl
     if not isinstance(authorities, str):
         raise ConfigError(file, f"{name}.client_ca_file", "is missing, and this client_auth_type requires it")
     try:
+        readable(file, f"{name}.client_ca_file", folder / authorities)
         context.load_verify_locations(folder / authorities)
     except OSError as error:
         raise ConfigError(file, f"{name}.client_ca_file", f"{folder / authorities} cannot be used: {said(error)}") from None

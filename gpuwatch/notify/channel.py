@@ -10,6 +10,7 @@ from gpuwatch.config import Config, ConfigError, Route, convert
 from gpuwatch.model.alert import Incident, Severity
 from gpuwatch.notify.receivers import RECEIVERS
 from gpuwatch.notify.receivers.receiver import HttpReceiver, Keys, MistakeError, Options
+from gpuwatch.notify.receivers.secret import content
 
 SECRETS = ("url", "secret")  # keys whose value no error may show
 
@@ -70,7 +71,7 @@ def build(config: Config, place: str = "configuration") -> Channels:
     for index, table in enumerate(config.receivers):
         channel = one(table, place, f"receivers[{index}].")
         if channel.name in channels:
-            raise ConfigError(place, f"receivers[{index}].name", f'"{channel.name}" is the name of an earlier receiver')
+            raise ConfigError(place, f"receivers[{index}].name", "is the name of an earlier receiver")
         channels[channel.name] = channel
     for index, route in enumerate(config.routes):
         check_route(route, channels, place, f"routes[{index}].")
@@ -83,7 +84,7 @@ def one(table: Mapping[str, Any], place: str, head: str) -> Channel:
     if kind is None:
         raise ConfigError(place, f"{head}kind", f"is missing; known are {', '.join(sorted(RECEIVERS))}")
     if not isinstance(kind, str) or kind not in RECEIVERS:
-        raise ConfigError(place, f"{head}kind", not_known(str(kind), "a kind of receiver", RECEIVERS))
+        raise ConfigError(place, f"{head}kind", f"is not a kind of receiver; {hint(str(kind), RECEIVERS)}")
     for name in SECRETS:
         if not isinstance(table.get(name, ""), str):
             raise ConfigError(place, f"{head}{name}", "expected text in quotes")  # the value found is a secret
@@ -115,27 +116,27 @@ def trust(options: Options) -> ssl.SSLContext | None:
     if not options.ca_file:
         return None
     try:
+        content("ca_file", options.ca_file)  # the library would wait for whoever writes into a FIFO
         return ssl.create_default_context(cafile=options.ca_file)
     except ssl.SSLError:
         raise MistakeError("ca_file", f'"{options.ca_file}" holds no certificate in PEM form') from None
     except OSError as error:
-        raise MistakeError("ca_file", f'"{options.ca_file}" cannot be read: {error.strerror}') from None
+        raise MistakeError("ca_file", f"cannot be read: {error.strerror}") from None
 
 
 def check_route(route: Route, channels: Mapping[str, Channel], place: str, head: str) -> None:
     """Refuse names and severities that do not exist: such a route would tell nobody."""
-    for name in route.receivers:
+    for index, name in enumerate(route.receivers):
         if name not in channels:
-            raise ConfigError(place, f"{head}receivers", not_known(name, "the name of a receiver", channels))
+            raise ConfigError(place, f"{head}receivers[{index}]", f"is not the name of a receiver; {hint(name, channels)}")
     severities = [severity.value for severity in Severity]
     for key, value in (("min_severity", route.min_severity), ("match.severity", route.match.get("severity", "warning"))):
         if value not in severities:
-            raise ConfigError(place, f"{head}{key}", not_known(value, "a severity", severities))
+            raise ConfigError(place, f"{head}{key}", f'"{value}" is not a severity; {hint(value, severities)}')
 
 
-def not_known(name: str, what: str, known: Iterable[str]) -> str:
-    """Say that a name is not known, with the nearest one or all of them."""
+def hint(name: str, known: Iterable[str]) -> str:
+    """Return the nearest known name, or all of them. The name found is not in it: under `receivers` it may be a secret."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}" if names else "there is none"
-    return f'"{name}" is not {what}; {hint}'
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}" if names else "there is none"

@@ -1,11 +1,11 @@
 """A secret of a receiver: inline or in a file of its own, never both."""
 
+import os
 from pathlib import Path
 from stat import filemode
 
+from gpuwatch import plainfile
 from gpuwatch.notify.receivers.receiver import MistakeError
-
-LIMIT = 64 << 10  # bytes; a secret is one line
 
 
 def secret(name: str, inline: str, file: str) -> str:
@@ -17,21 +17,27 @@ def secret(name: str, inline: str, file: str) -> str:
         raise MistakeError(name, f"is set together with {name}_file; keep one of them")
     if not file:
         return inline.strip()
-    key, path = f"{name}_file", Path(file)
-    try:
-        with path.open("rb") as stream:
-            text = stream.read(LIMIT).decode("utf-8").strip()
-    except PermissionError:
-        raise MistakeError(key, f'"{file}" cannot be read: permission denied{mode(path)}') from None
-    except OSError as error:
-        raise MistakeError(key, f'"{file}" cannot be read: {error.strerror}') from None
-    except UnicodeDecodeError:
-        raise MistakeError(key, f'"{file}" is not text') from None
+    key = f"{name}_file"
+    text = content(key, file).strip()
     if not text:
-        raise MistakeError(key, f'"{file}" is empty')
+        raise MistakeError(key, f"{named(file)}is empty")
     if len(text.splitlines()) > 1:
-        raise MistakeError(key, f'"{file}" has more than one line')
+        raise MistakeError(key, f"{named(file)}has more than one line")
     return text
+
+
+def content(key: str, file: str) -> str:
+    """Return what the file says that this key names; raises MistakeError."""
+    try:
+        return plainfile.text(file)
+    except plainfile.UnreadableError as error:
+        advice = mode(Path(file)) if isinstance(error.cause, PermissionError) else ""
+        raise MistakeError(key, f"{named(file)}{error.problem}{advice}") from None
+
+
+def named(file: str) -> str:
+    """Return the file's name in quotes where there is such a file: what is none may be the secret, put under the wrong key."""
+    return f'"{file}" ' if os.path.lexists(file) else ""
 
 
 def mode(path: Path) -> str:

@@ -8,7 +8,7 @@ from gpuwatch.export import sockets
 
 @pytest.mark.parametrize("text", [":" + "9" * 5000, ":65536", "localhost", "::1:9843", ":x", "a" * 64 + "ä:9843", "a..b:9843"])
 def test_what_is_no_address_is_refused_in_few_words(text: str) -> None:
-    with pytest.raises(ConfigError, match="http.listen: expected an address such as") as raised:
+    with pytest.raises(ConfigError, match=r"http\.listen: expected an address such as") as raised:
         sockets.address(text)
     assert len(str(raised.value)) < 250
 

@@ -76,7 +76,7 @@ def test_users_with_each_kind_of_bcrypt_hash_are_taken(folder: Path, prefix: str
         (
             TLS + "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: nope.pem\n",
             "tls_server_config.client_ca_file",
-            "no such file",
+            "No such file",
         ),
         (
             TLS + "  cipher_suites: [X]\n",
@@ -87,9 +87,13 @@ def test_users_with_each_kind_of_bcrypt_hash_are_taken(folder: Path, prefix: str
         ("http_server_config:\n  headers: {}\n", "http_server_config.headers", "that gpuwatch does not have"),
         ("basic_auth_users: [a]\n", "basic_auth_users", "expected a mapping"),
         ("basic_auth_users:\n  prom: hunter2\n", "basic_auth_users.prom", "expected a bcrypt hash"),
-        (TLS.replace("server.pem", "nope.pem"), "tls_server_config.cert_file", "no such file"),
+        (TLS.replace("server.pem", "nope.pem"), "tls_server_config.cert_file", "No such file"),
         (TLS.replace("server.key", "ca.pem"), "tls_server_config.cert_file", "cannot be used"),
         ("basic_auth_users:\n  prom: 'hunter2\n", "", "is not valid YAML (line"),
+        ("x: " + "[" * 5000 + "]" * 5000, "", "is not valid YAML"),
+        ("x: " + "9" * 5000, "", "is not valid YAML"),
+        (TLS.replace("server.pem", "/dev/zero"), "tls_server_config.cert_file", "is not a regular file"),
+        (TLS.replace("server.key", "/dev/zero"), "tls_server_config.key_file", "is not a regular file"),
         ("basic_auth_users: !!python/object/apply:os.getpid []\n", "", "is not valid YAML"),
     ],
 )

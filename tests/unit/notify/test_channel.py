@@ -74,9 +74,9 @@ def test_no_repr_shows_a_secret() -> None:
     ("table", "key", "problem"),
     [
         (without(receiver(), "kind"), "kind", "is missing; known are webhook"),
-        (receiver(kind="webhok"), "kind", '"webhok" is not a kind of receiver; did you mean webhook?'),
-        (receiver(kind="pigeon"), "kind", '"pigeon" is not a kind of receiver; known are webhook'),
-        (receiver(kind=["webhook"]), "kind", "\"['webhook']\" is not a kind of receiver; did you mean webhook?"),
+        (receiver(kind="webhok"), "kind", "is not a kind of receiver; did you mean webhook?"),
+        (receiver(kind="pigeon"), "kind", "is not a kind of receiver; known are webhook"),
+        (receiver(kind=["webhook"]), "kind", "is not a kind of receiver; did you mean webhook?"),
         (without(receiver(), "name"), "name", "is missing, and it is required"),
         (receiver(name="  "), "name", "is empty; it is what routes and messages call this receiver"),
         (receiver(urll=URL), "urll", "is not a known key; did you mean url?"),
@@ -96,10 +96,10 @@ def test_no_repr_shows_a_secret() -> None:
             "has a user or password in it, which is not supported; sign with secret instead",
         ),
         (receiver(secret="whsec_no base64!"), "secret", "begins with whsec_ but what follows is not base64"),
-        (receiver(min_severity="warn"), "min_severity", "invalid enum value 'warn', found \"warn\""),
-        (receiver(send_resolved="no"), "send_resolved", 'expected `bool`, found "no"'),
+        (receiver(min_severity="warn"), "min_severity", "invalid enum value, found text"),
+        (receiver(send_resolved="no"), "send_resolved", "expected `bool`, found text"),
         (receiver(pace="2h"), "pace", "expected at most 1h between two messages"),
-        (receiver(ca_file="/nowhere/ca.pem"), "ca_file", '"/nowhere/ca.pem" cannot be read: No such file or directory'),
+        (receiver(ca_file="/nowhere/ca.pem"), "ca_file", "cannot be read: No such file or directory"),
     ],
 )
 def test_a_wrong_receiver_is_refused_by_key(table: dict[str, Any], key: str, problem: str) -> None:
@@ -107,14 +107,14 @@ def test_a_wrong_receiver_is_refused_by_key(table: dict[str, Any], key: str, pro
 
 
 def test_two_receivers_of_one_name_are_refused() -> None:
-    assert refused(config(receiver(), receiver())) == ("receivers[1].name", '"oncall" is the name of an earlier receiver')
+    assert refused(config(receiver(), receiver())) == ("receivers[1].name", "is the name of an earlier receiver")
 
 
-def test_a_missing_secret_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_secret_file_is_named_by_its_key_alone_since_it_may_be_the_secret(tmp_path: Path) -> None:
     file = tmp_path / "gone"
     assert refused(config(receiver(secret_file=str(file)))) == (
         "receivers[0].secret_file",
-        f'"{file}" cannot be read: No such file or directory',
+        "cannot be read: No such file or directory",
     )
 
 
@@ -124,13 +124,41 @@ def test_a_missing_secret_file_is_named(tmp_path: Path) -> None:
         (b"", "is empty"),
         (b"\n", "is empty"),
         (b"hush-hush\nsecond\n", "has more than one line"),
-        (b"\xff\xfe", "is not text"),
+        (b"\xff\xfe", "is not UTF-8 text (byte 0)"),
+        (b"x" * (1 << 20) + b"x", "is larger than 1 MiB"),
     ],
 )
 def test_a_secret_file_without_one_line_of_text_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
     file = tmp_path / "secret"
     file.write_bytes(content)
     assert refused(config(receiver(secret_file=str(file)))) == ("receivers[0].secret_file", f'"{file}" {problem}')
+
+
+@pytest.mark.parametrize("key", ["url_file", "secret_file", "ca_file"])
+@pytest.mark.parametrize("kind", ["fifo", "/dev/zero"])
+def test_a_file_that_would_be_waited_for_is_refused(tmp_path: Path, key: str, kind: str) -> None:
+    file = tmp_path / "odd"
+    if kind == "fifo":
+        os.mkfifo(file)
+    else:
+        file.symlink_to(kind)
+    table = without(receiver(**{key: str(file)}), "url" if key == "url_file" else "")
+    assert refused(config(table)) == (f"receivers[0].{key}", f'"{file}" cannot be read: it is not a regular file')
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url_file": "https://hooks.example/hush-hush", "url": ""},
+        {"ca_file": "hush-hush"},
+        {"kind": "hush-hush"},
+        {"min_severity": "hush-hush"},
+        {"send_resolved": "hush-hush"},
+        {"pace": "hush-hush"},
+    ],
+)
+def test_no_value_of_a_receiver_is_shown_whatever_is_wrong_with_it(wrong: dict[str, Any]) -> None:
+    assert "hush-hush" not in " ".join(refused(config(receiver(**wrong))))
 
 
 def test_a_ca_file_without_certificates_is_refused(tmp_path: Path) -> None:
@@ -171,7 +199,7 @@ def test_a_secret_file_that_may_not_be_read_says_its_mode_and_what_to_do() -> No
         Path(folder).chmod(0o711)
         owner = file.stat()
         assert as_nobody(lambda: secret("secret", "", str(file))) == (
-            f'secret_file: "{file}" cannot be read: permission denied (it is ----------, uid {owner.st_uid}, '
+            f'secret_file: "{file}" cannot be read: Permission denied (it is ----------, uid {owner.st_uid}, '
             f"gid {owner.st_gid}); chgrp it to the daemon's group and chmod 0640"
         )
 
@@ -182,12 +210,12 @@ def test_a_secret_in_a_closed_folder_says_so() -> None:
 
 def test_a_route_to_nobody_is_refused_with_the_nearest_name() -> None:
     found = refused(config(receiver(), routes=[Route(receivers=["onkall"])]))
-    assert found == ("routes[0].receivers", '"onkall" is not the name of a receiver; did you mean oncall?')
+    assert found == ("routes[0].receivers[0]", "is not the name of a receiver; did you mean oncall?")
 
 
 def test_a_route_without_any_receiver_configured_says_so() -> None:
     found = refused(config(routes=[Route(receivers=["oncall"])]))
-    assert found == ("routes[0].receivers", '"oncall" is not the name of a receiver; there is none')
+    assert found == ("routes[0].receivers[0]", "is not the name of a receiver; there is none")
 
 
 @pytest.mark.parametrize(
