@@ -10,7 +10,8 @@ import argparse
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +67,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def check(found: config.Config) -> daemon.Daemon:
-    """Build all that `gpuwatch run` builds, start nothing, and read what else it would read; raises ConfigError."""
-    built = daemon.Daemon(found, (), webconfig.load(found.http.web_config), SystemClock())
+def check(found: config.Config, listening: Sequence[socket.socket] = ()) -> daemon.Daemon:
+    """Build the daemon, start nothing, and read what else a running one would read; raises ConfigError.
+
+    `gpuwatch run` builds its daemon by this too: what it refuses and what `check` refuses is the same.
+    """
     if found.http.listen:
         sockets.address(found.http.listen)
     if found.sources.simulated.enabled and found.sources.simulated.scenario:
         scenario.read(Path(found.sources.simulated.scenario))
-    return built
+    return daemon.Daemon(found, listening, webconfig.load(found.http.web_config), SystemClock())
 
 
 def numbers(rule: Rule) -> dict[str, dict[str, float]]:

@@ -10,8 +10,7 @@ import sys
 
 from gpuwatch import config, daemon, sd
 from gpuwatch.cli import config as configuration
-from gpuwatch.export import sockets, webconfig
-from gpuwatch.model.clock import SystemClock
+from gpuwatch.export import sockets
 from gpuwatch.store import LockedError
 
 
@@ -31,10 +30,9 @@ def run(args: argparse.Namespace) -> int:
 def serve(found: config.Config, *, verbose: bool) -> int:
     """Listen, take the store, then run the daemon; 1 where either is somebody else's."""
     log_to_stderr(verbose=verbose)
-    web = webconfig.load(found.http.web_config)
     try:
         listening = sockets.sockets(found.http, os.environ, os.getpid())
-        daemon.run(found, listening, web, SystemClock())
+        daemon.run(lambda: configuration.check(found, listening))
     except (sockets.ListenError, LockedError) as error:
         print(f"gpuwatch: {error}", file=sys.stderr)
         return 1

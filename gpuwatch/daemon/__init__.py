@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from gpuwatch import __version__, detectors, notify, sd, shipped
 from gpuwatch.config import UNPLACED, Config
@@ -35,6 +35,7 @@ from gpuwatch.store import Store
 
 log = logging.getLogger("gpuwatch")
 
+ENDING = (signal.SIGTERM, signal.SIGINT)
 BEAT = 1.0  # seconds
 WATCHED = 30.0  # seconds in which schedule, beat and HTTP must move, or the watchdog is not fed
 EAGER = 5.0  # seconds after the start in which the first reading of anything brings a beat
@@ -210,14 +211,26 @@ class Daemon:
         log.info("stopped")
 
 
-def run(config: Config, sockets: Sequence[socket.socket], web: WebConfig, clock: Clock) -> None:
-    """Run the daemon in this thread until SIGTERM or SIGINT; raises LockedError where another one uses its store."""
-    daemon = Daemon(config, sockets, web, clock)
-    daemon.store.claim()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: daemon.stopping.set())
+def run(build: Callable[[], Daemon]) -> None:
+    """Build the daemon and run it in this thread until SIGTERM or SIGINT.
+
+    Raises LockedError where another one uses its store. The signals are heard before anything is built: what it reads may
+    hang, and as the first process of a container we would not be ended by a signal that we do not handle.
+    """
     signal.signal(signal.SIGHUP, lambda *_: log.warning("a changed configuration is taken up by a restart; SIGHUP does nothing"))
+    for number in ENDING:
+        signal.signal(number, leave)
+    daemon = build()
+    daemon.store.claim()
+    for number in ENDING:
+        signal.signal(number, lambda *_: daemon.stopping.set())
     daemon.run()
+
+
+def leave(*_: object) -> NoReturn:
+    """End a start: nothing runs yet that would have to be stopped."""
+    log.info("stopped before the start was complete")
+    raise SystemExit(0)
 
 
 def asks(collectors: Sequence[Asked]) -> dict[tuple[Tier, float], list[Callable[[], None]]]:

@@ -13,7 +13,7 @@ from gpuwatch.sampling.events import Patience
 from gpuwatch.sampling.local import Local
 from gpuwatch.sampling.probe import Probe
 from gpuwatch.sampling.supervisor import Supervisor
-from gpuwatch.sources import host
+from gpuwatch.sources import host, sysfs
 
 NVML = "gpuwatch-nvml"  # the name of the process that holds the GPUs: `fuser -v /dev/nvidia*` explains itself
 PROBED = ("pci", "filesystem", "hwmon", "network")
@@ -101,14 +101,6 @@ def machine(config: Config) -> str:
     A disk that was copied to other hosts carries its machine-id along; the DMI uuid does not move, and only root may read it.
     """
     root = Path(config.paths.root)
-    machine_id = first_line(root / "etc/machine-id") or first_line(root / "var/lib/dbus/machine-id")
-    board = first_line(Path(config.paths.sys) / "class/dmi/id/product_uuid").lower()
+    machine_id = sysfs.fact(root / "etc/machine-id") or sysfs.fact(root / "var/lib/dbus/machine-id")
+    board = sysfs.fact(Path(config.paths.sys) / "class/dmi/id/product_uuid").lower()
     return f"{machine_id}/{board}" if board else machine_id
-
-
-def first_line(path: Path) -> str:
-    """Return what a small file says, "" where it cannot be read."""
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""

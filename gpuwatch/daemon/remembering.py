@@ -23,6 +23,7 @@ from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.reading import Reading
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
+from gpuwatch.sources import sysfs
 
 log = logging.getLogger("gpuwatch")
 
@@ -216,7 +217,4 @@ def last_sample(store: Store, known: Before, patience: float) -> Before:
 
 def boot_id(config: Config) -> str:
     """Return the id of this boot; "" where the kernel does not say."""
-    try:
-        return (Path(config.paths.proc) / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    return sysfs.fact(Path(config.paths.proc) / "sys/kernel/random/boot_id")

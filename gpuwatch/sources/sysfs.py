@@ -4,11 +4,12 @@ import errno
 import os
 from pathlib import Path
 
+from gpuwatch import plainfile
 from gpuwatch.model.escape import printable
 from gpuwatch.model.reading import Absence
 
-PIECE = 1 << 16
 LIMIT = 1 << 22  # bytes; /proc/stat of 1,024 cores has 0.4 MB
+LINE = 1 << 16  # bytes of a file that has one line; the kernel's have at most a page
 
 ABSENCES = {
     errno.ENOENT: Absence.UNSUPPORTED,  # this kernel or device has no such file
@@ -32,25 +33,18 @@ def why(error: OSError) -> Absence:
 
 
 def read(path: Path | str, limit: int = LIMIT) -> bytes:
-    """Return the bytes of a file of the kernel; raises OSError. Such files say no size and end at the first empty read."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        whole = os.read(descriptor, min(PIECE, limit))
-        while whole and len(whole) < limit and (piece := os.read(descriptor, min(PIECE, limit - len(whole)))):
-            whole += piece
-    finally:
-        os.close(descriptor)
-    return whole
+    """Return the bytes of a file of the kernel; raises OSError, for what is no regular file too."""
+    return plainfile.raw(path, limit)
 
 
 def text(path: Path | str) -> str:
     """Return one line of a file, stripped, its runs of blanks made one, safe to print; raises OSError."""
-    return clean(read(path))
+    return clean(read(path, LINE))
 
 
 def number(path: Path | str) -> int:
     """Return the whole number in a file; raises OSError, and ValueError for what is none (or has over 64 bits)."""
-    raw = read(path).strip()
+    raw = read(path, LINE).strip()
     if len(raw) > 20:
         raise ValueError("too long for a number of the kernel")
     return int(raw)

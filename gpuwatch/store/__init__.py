@@ -11,6 +11,7 @@ To add a table or change one: schema.py and a step in migrations.py. Metrics com
 """
 
 import logging
+import os
 import sqlite3
 import threading
 import time
@@ -68,6 +69,9 @@ class Store:
         self._clock = clock
         self._history = Database(options.url, history_layout, machine, clock, synchronous="NORMAL")
         file = self._state_file(options)
+        for key, path in (("store.url", self._history.path), ("store.state", file)):
+            if path is not None and os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113 - Path's may raise
+                raise ConfigError("configuration", key, f"expected a file, {path} is none")
         self._claim = file.with_suffix(".lock")
         state = Database(f"sqlite:///{file}", state_layout, machine, clock, synchronous="FULL")
         self._archive = Archive(options, self._history)

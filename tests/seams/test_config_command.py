@@ -1,5 +1,8 @@
 """`gpuwatch config` finds what `gpuwatch run` would refuse, and shows no secret."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +40,38 @@ def test_check_refuses_what_the_daemon_would_refuse(
     heard = capsys.readouterr()
     assert said in heard.err
     assert SECRET not in heard.err + heard.out
+
+
+@pytest.mark.parametrize("what", ["check", "run"])
+@pytest.mark.parametrize("text", ["junk", "x = 1", 'model = "none"'])
+def test_a_scenario_with_a_mistake_is_refused_by_the_check_and_by_the_start(tmp_path: Path, what: str, text: str) -> None:
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text(text)
+    file = tmp_path / "gpuwatch.toml"
+    file.write_text(
+        f'[http]\nlisten = ""\nsocket = "{tmp_path}/s"\n[store]\nurl = "sqlite:///{tmp_path}/x.db"\n'
+        f'[sources.simulated]\nenabled = true\nscenario = "{scenario}"\n'
+    )
+    words = ["config", "check"] if what == "check" else ["run"]
+    done = subprocess.run(  # a process of its own: `run` takes the signals and the log
+        [sys.executable, "-m", "gpuwatch", *words, "--config", str(file)], capture_output=True, text=True, timeout=15, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{scenario}: ")
+
+
+@pytest.mark.parametrize("key", ["url", "state"])
+@pytest.mark.parametrize("kind", ["folder", "fifo"])
+def test_a_store_that_is_no_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, kind: str) -> None:
+    place = tmp_path / "place"
+    if kind == "folder":
+        place.mkdir()
+    else:
+        os.mkfifo(place)
+    url = place if key == "url" else tmp_path / "x.db"
+    state = f'state = "{place}"\n' if key == "state" else ""
+    assert command(tmp_path, "check", f'[store]\nurl = "sqlite:///{url}"\n{state}') == 2
+    assert f"store.{key}: expected a file, {place} is none" in capsys.readouterr().err
 
 
 def test_check_starts_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,8 +47,24 @@ def test_a_file_is_read_whole(tmp_path: Path, size: int) -> None:
     assert len(sysfs.read(file, 4)) == min(size, 4)
 
 
-def test_an_endless_file_is_read_to_the_limit() -> None:
-    assert len(sysfs.read("/dev/zero")) == sysfs.LIMIT
+def test_a_huge_file_is_read_to_the_limit(tmp_path: Path) -> None:
+    file = tmp_path / "huge"
+    with file.open("wb") as stream:
+        stream.truncate(3 << 30)  # sparse
+    assert len(sysfs.read(file)) == sysfs.LIMIT
+    assert sysfs.fact(file) == ""
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "odd"
+    if kind == "fifo":
+        os.mkfifo(file)
+    else:
+        file.symlink_to("/dev/zero")
+    with pytest.raises(OSError, match="not a regular file"):
+        sysfs.read(file)
+    assert sysfs.fact(file) == ""
 
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
