@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from gpuwatch import plainfile
+
 PORT = 9843
 SECONDS = 5.0
 BODY_LIMIT = 32 << 20  # bytes
@@ -97,11 +99,9 @@ class Client:
         if not self._password_file:
             return {}
         try:
-            line = Path(self._password_file).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise Unreachable(f"{self._password_file}: cannot be read: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise Unreachable(f"{self._password_file}: is not UTF-8 text") from None
+            line = plainfile.text(self._password_file).strip()
+        except plainfile.UnreadableError as error:
+            raise Unreachable(f"{self._password_file}: {error.problem}") from None
         if ":" not in line or "\n" in line:
             raise Unreachable(f"{self._password_file}: expected one line, user:password")
         return {"Authorization": "Basic " + base64.b64encode(line.encode()).decode()}

@@ -1,5 +1,6 @@
 """The client against servers that answer, drip, flood, lie or are not there: it always comes back in time."""
 
+import os
 import socket
 import threading
 import time
@@ -275,3 +276,9 @@ def test_many_threads_may_ask_at_once(tmp_path: Path) -> None:
         for thread in threads:
             thread.join(10)
     assert replies == [200] * 16
+
+
+def test_a_password_file_that_would_be_waited_for_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "password")
+    with pytest.raises(Unreachable, match="password: cannot be read: it is not a regular file"):
+        Client("http://127.0.0.1:1", password_file=tmp_path / "password").get("/x", 1)
