@@ -163,6 +163,24 @@ def test_the_count_goes_down_and_up_again_and_indexes_follow(fake: FakeNvml, wor
     }
 
 
+def test_a_lost_gpu_of_a_container_that_sees_some_of_the_cards_is_named_from_its_neighbours(fake: FakeNvml) -> None:
+    fake.show([0, 1, 2])  # the driver's list goes on having all four
+    fake.lose(1)
+    with closing(NvmlWorker(fake)) as worker:
+        assert fault_of(worker.ask().gpu(fake.uuid(1))) == ("lost", 15)
+        assert "nothing says which card" not in worker.log()
+
+
+@pytest.mark.parametrize(("code", "fault"), [(15, ("lost", 15)), (999, ("unknown_error", 999))])
+def test_a_gpu_that_tells_its_place_and_then_no_more_is_named_by_it(fake: FakeNvml, code: int, fault: tuple[str, int]) -> None:
+    for name in (Path(fake.proc) / "driver/nvidia/gpus").iterdir():
+        (name / "information").unlink()
+        name.rmdir()
+    fake.answer("nvmlDeviceGetUUID", code, gpu=2)
+    with closing(NvmlWorker(fake)) as worker:
+        assert fault_of(worker.ask().gpu("0000:33:00.0")) == fault
+
+
 def test_a_count_that_no_host_can_have_is_a_failed_sample(fake: FakeNvml, worker: NvmlWorker) -> None:
     fake.state.count = 1 << 30
     found = worker.ask(Tier.NORMAL)

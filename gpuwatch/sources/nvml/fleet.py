@@ -12,11 +12,11 @@ from typing import Any
 
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.pci import spelled
+from gpuwatch.model.pci import Address, spelled
 from gpuwatch.model.reading import Fault
 from gpuwatch.sources.nvml import census, verdicts
 from gpuwatch.sources.nvml.gpu import Gpu
-from gpuwatch.sources.nvml.identity import Identity, identify
+from gpuwatch.sources.nvml.identity import Identity, identify, pci_address
 from gpuwatch.sources.nvml.lane import Lane
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, Library
 
@@ -34,6 +34,7 @@ class Opening:
         self.number = number
         self.everything = everything
         self.gpu: Gpu | None = None
+        self.address: Address | None = None  # where the GPU says that it sits, once it has
         self.overdue = False
 
 
@@ -49,6 +50,7 @@ class Fleet:
         self._gpus: dict[str, Gpu] = {}
         self._openings: dict[int, Opening] = {}
         self._failed: dict[int, Fault] = {}
+        self._said: dict[int, Address] = {}  # where GPUs sit that cannot be opened, by their own word
         self._retry: dict[int, tuple[float, float]] = {}  # index: when it may be tried again, and the wait before that
         self._number = 0
         self._count = -1  # not counted yet
@@ -85,6 +87,7 @@ class Fleet:
             if everything:
                 self._number += 1
                 self._failed.clear()
+                self._said.clear()
                 self._retry.clear()
             alive = {gpu.index for gpu in self._gpus.values() if gpu.handle is not None}
             for index in range(count):
@@ -120,7 +123,8 @@ class Fleet:
         found: tuple[Identity, Any] | None = None
         try:
             handle = self._library.named("nvmlDeviceGetHandleByIndex", opening.index)
-            found = identify(self._library, handle, opening.index, self._config), handle
+            opening.address = pci_address(self._library, handle)  # first: a GPU that then says no more can be named by it
+            found = identify(self._library, handle, opening.index, self._config, opening.address), handle
         except CallError as error:
             code = error.code
             if isinstance(error, DriverGoneError):
@@ -145,6 +149,8 @@ class Fleet:
     def _refuse(self, opening: Opening, fault: Fault) -> None:
         """Note that an index cannot be opened, and when to try again."""
         self._failed[opening.index] = fault
+        if opening.address is not None:
+            self._said[opening.index] = opening.address
         before = self._retry.get(opening.index, (0.0, 0.0))[1]
         wait = min(LAST_RETRY, max(float(self._config.sources.nvml.every_normal), 2 * before))
         self._retry[opening.index] = (self._clock.mono() + wait, wait)
@@ -153,6 +159,7 @@ class Fleet:
         """Find the GPU that this identity belongs to, or meet a new one."""
         index = opening.index
         self._failed.pop(index, None)
+        self._said.pop(index, None)
         self._retry.pop(index, None)
         gpu = self._gpus.get(identity.key)
         twin = gpu is not None and gpu.handle is not None and gpu.index != index and gpu.listed == self._number
@@ -200,9 +207,10 @@ class Fleet:
 
     def _place_holder(self, index: int) -> Gpu | None:
         """Return a GPU that was never opened, named by the driver's own list or the PCI bus."""
-        open_now = {gpu.identity.address for gpu in self._gpus.values() if gpu.listed == self._number}
         nameless = [other for other in sorted(self._failed) if self._known(other) is None]
-        identity = census.nameless(self._config, open_now, nameless).get(index)
+        listed = {gpu.index: gpu.identity.address for gpu in self._gpus.values() if gpu.listed == self._number}
+        places = {other: address for other, address in (listed | self._said).items() if address is not None}
+        identity = census.nameless(self._config, places, nameless, self._count).get(index)
         if identity is None:
             if index not in self._nameless:
                 self._nameless.add(index)

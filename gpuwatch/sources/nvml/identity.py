@@ -57,10 +57,9 @@ def target(key: str, index: int, info: Mapping[str, str]) -> Target:
     return Target(subject=GPU, key=key, labels={"gpu": str(index), "uuid": key}, info=info)
 
 
-def identify(library: Library, handle: Any, index: int, config: Config) -> Identity:
+def identify(library: Library, handle: Any, index: int, config: Config, address: Address | None) -> Identity:
     """Ask a GPU who it is; raises CallError where it does not say. Other facts that it does not know are left out."""
     uuid = unique(library, handle)
-    address = pci_address(library, handle)
     info = {name: text for name, function in TEXTS.items() if (text := library.text(function, handle)) not in ("", "N/A")}
     architecture = number(library, "nvmlDeviceGetArchitecture", handle)
     if architecture is not None:

@@ -77,16 +77,33 @@ def test_the_only_card_that_is_not_open_is_the_one_that_cannot_be_opened(paths: 
     write(f"{paths.proc}/driver/nvidia/gpus/0000:17:00.0/information", "GPU UUID: \t GPU-????????-????-????-????-????????????\n")
     write(f"{paths.proc}/driver/nvidia/gpus/0000:65:00.0/information", f"Model: \t x\nGPU UUID: \t {UUID}\n")
     config = Config(paths=paths, gpus={"0000:65:00.0": Gpu(label="slot 3")})
-    found = census.nameless(config, {(0, 0x17, 0)}, [5])
+    found = census.nameless(config, {4: (0, 0x17, 0)}, [5], 6)
     assert [(index, one.key, one.info["label"]) for index, one in found.items()] == [(5, UUID, "slot 3")]
-    found = census.nameless(config, {(0, 0x65, 0)}, [0])
+    found = census.nameless(config, {1: (0, 0x65, 0)}, [0], 2)
     assert [(index, one.key) for index, one in found.items()] == [(0, "0000:17:00.0")]
 
 
 def test_a_doubt_about_which_card_it_is_names_none(paths: Paths) -> None:
     for bus in ("17", "65", "ca"):
         write(f"{paths.proc}/driver/nvidia/gpus/0000:{bus}:00.0/information")
-    assert census.nameless(Config(paths=paths), {(0, 0x17, 0)}, [1]) == {}
+    assert census.nameless(Config(paths=paths), {0: (0, 0x17, 0)}, [1], 2) == {}
+
+
+def test_the_one_card_between_two_known_neighbours_is_named_although_more_are_listed_than_counted(paths: Paths) -> None:
+    for bus in ("17", "25", "33", "45", "65"):
+        write(f"{paths.proc}/driver/nvidia/gpus/0000:{bus}:00.0/information")
+    config = Config(paths=paths)
+    found = census.nameless(config, {0: (0, 0x17, 0), 2: (0, 0x33, 0)}, [1, 3], 4)
+    assert [(index, one.key) for index, one in found.items()] == [(1, "0000:25:00.0")]  # 3 may be either of two
+    assert census.nameless(config, {0: (0, 0x33, 0), 2: (0, 0x17, 0)}, [1], 3) == {}  # another order: nothing follows from it
+    assert census.nameless(config, {0: (0, 0x17, 0)}, [1], 3) == {}  # the neighbour is not known
+
+
+def test_a_card_that_says_where_it_sits_is_named_by_that(paths: Paths) -> None:
+    write(f"{paths.proc}/driver/nvidia/gpus/0000:65:00.0/information", f"GPU UUID: \t {UUID}\n")
+    write(f"{paths.proc}/driver/nvidia/gpus/0000:66:00.0/information")
+    found = census.nameless(Config(paths=paths), {3: (0, 0x65, 0), 4: (0, 0x70, 0)}, [3, 4], 5)
+    assert {index: one.key for index, one in found.items()} == {3: UUID, 4: "0000:70:00.0"}
 
 
 def test_the_bus_names_a_card_that_the_driver_does_not_list(paths: Paths) -> None:
@@ -95,7 +112,7 @@ def test_the_bus_names_a_card_that_the_driver_does_not_list(paths: Paths) -> Non
         write(f"{paths.sys}/bus/pci/devices/0000:{bus}:00.0/class", "0x030200\n")
     write(f"{paths.sys}/bus/pci/devices/0000:65:00.1/vendor", "0x10de\n")
     write(f"{paths.sys}/bus/pci/devices/0000:65:00.1/class", "0x040300\n")  # its sound card
-    found = census.nameless(Config(paths=paths), {(0, 0x17, 0)}, [1])
+    found = census.nameless(Config(paths=paths), {0: (0, 0x17, 0)}, [1], 2)
     assert [(index, one.key) for index, one in found.items()] == [(1, "0000:65:00.0")]
 
 
