@@ -13,7 +13,7 @@ import msgspec
 from gpuwatch.catalogue.derived import DOWN_REASON, EXPECTED, LAST_SEEN, STATE, UP
 from gpuwatch.catalogue.gpu import GPU, GPUS
 from gpuwatch.detectors.detector import Clockwork, derived, measured
-from gpuwatch.detectors.presence import SETTLE, Known, Scene, Standing, answer, bus, driver_state, judge, listing, works
+from gpuwatch.detectors.presence import LONG, SETTLE, Known, Scene, Standing, answer, bus, driver_state, judge, listing, works
 from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
@@ -62,6 +62,8 @@ class Inventory:
 
     def step(self, state: State, view: View, wall: float) -> tuple[State, Findings]:
         """Learn, judge every GPU, and say how it is."""
+        if state.clock.wall is not None and wall - state.clock.wall > max(LONG, 3 * state.clock.usual):
+            state.driver_since = None  # nobody knows what the driver did meanwhile
         state.clock.tick(wall)
         entries = {entry.target.key: entry for entry in view.of(GPU) if measured(entry)}
         answers = {key: answer(entry) for key, entry in entries.items()}
@@ -95,9 +97,9 @@ class Inventory:
     def scene(self, state: State, view: View, answers: Mapping[str, Reading | None]) -> Scene:
         """Return what this beat says about the GPUs as a whole."""
         driver = driver_state(view)
-        if driver != "ok":
+        if driver not in ("ok", None):  # None is no news, as after a start: who is restarted all the time must not wait for ever
             state.driver_since = None
-        elif state.driver_since is None:
+        elif driver is not None and state.driver_since is None:
             state.driver_since = state.clock.now
         settled = state.driver_since is not None and state.clock.now - state.driver_since >= SETTLE
         listed, listed_at = listing(view)

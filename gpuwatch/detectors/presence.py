@@ -167,7 +167,7 @@ def silent(known: Known, scene: Scene) -> Standing:
         return Standing("lost", "lost")
     old = scene.listed_at <= (known.last_seen or 0.0)  # asked before this GPU was last heard of
     if scene.driver is None or scene.listed is None or scene.listed > scene.answering or old:
-        known.trouble = None
+        # What was found before stands, until this GPU answers: every start begins with a while in which nothing is known.
         return Standing("", "late")
     trouble = known.odd("missing", scene.listed_at, scene.clock)
     lasts = scene.clock - trouble.since

@@ -133,6 +133,30 @@ def test_a_boot_with_seven_of_eight_is_told_within_a_minute(tell: Tell) -> None:
     assert story.transitions[-1][1].target.key == story.cards[5].uuid
 
 
+@pytest.mark.parametrize("up", [4, 9])
+@pytest.mark.parametrize("facts", [{"fault": LOST}, {"fault": RESET}, {"fault": UNKNOWN}, {"fault": UNLISTED}, {"silent": True}])
+def test_a_daemon_that_keeps_being_restarted_tells_of_a_lost_gpu(tell: Tell, up: int, facts: dict[str, object]) -> None:
+    story = tell(gpus=8).at(60)
+    story.gpu(5, **facts)
+    for _ in range(8):
+        story.restart(away=2)
+        story.driver = None  # the worker has not answered yet
+        story.at(story.now + 2)
+        story.driver = "ok"
+        story.at(story.now + up - 2)
+    assert dropped(story) == [("5", "firing")]
+
+
+def test_a_driver_that_may_have_been_loaded_anew_while_nobody_looked_settles_anew(tell: Tell) -> None:
+    story = tell(gpus=8).at(60)
+    for index in range(8):  # they come one by one
+        story.gpu(index, silent=True)
+    begun = story.restart(away=30).now
+    for index in range(8):
+        story.gpu(index, silent=False).at(begun + 2 * index)
+    story.expects_nothing_until(300)
+
+
 def test_an_alert_of_a_lost_gpu_lives_through_reboots_until_it_is_back(tell: Tell) -> None:  # S1
     story = tell(gpus=8).at(60)
     story.gpu(5, fault=LOST).at(100)
