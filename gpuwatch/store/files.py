@@ -4,6 +4,7 @@ Nothing is ever deleted: a corrupt, foreign or newer file is renamed beside itse
 (`gpuwatch.db.corrupt-20231114T221320Z`), and a fresh one is begun.
 """
 
+import contextlib
 import os
 import sqlite3
 import time
@@ -20,6 +21,7 @@ from sqlalchemy.pool import NullPool
 from gpuwatch.config import ConfigError
 from gpuwatch.model.clock import Clock
 from gpuwatch.store.migrations import Layout, create, migrate, read_meta, write_meta
+from gpuwatch.store.private import make_file, make_folder, odd, tighten
 from gpuwatch.store.schema import PAGE
 
 BUSY = 1.0  # seconds to wait for another process's lock
@@ -98,10 +100,9 @@ class Database:
 
     def open(self) -> Connection:
         """Connect and check; the result is ours and of this machine, but not yet of this schema. Raises DISK_ERRORS."""
-        if self.path is not None:
-            self.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         for _ in range(ASIDE_LIMIT):
             connection = None
+            self._prepare()
             try:
                 connection = self._engine.connect()
                 verdict = self._check(connection)
@@ -193,6 +194,18 @@ class Database:
         except OSError:  # not there yet, or the folder is gone
             return 0
 
+    def _prepare(self) -> None:
+        """Make the folder and the file with their modes; SQLite gives its companions the mode of the file."""
+        if self.path is None:
+            return
+        make_folder(self.path.parent)
+        for path in (self.path, *(Path(f"{self.path}{suffix}") for suffix in COMPANIONS)):
+            if kind := odd(path):
+                raise StoreError(f"{path} is no regular file but {kind}")
+            tighten(path)
+        with contextlib.suppress(OSError):  # SQLite will say what is in the way
+            make_file(self.path)
+
     def _identity(self) -> tuple[int, int] | None:
         try:
             found = self.path.stat() if self.path else None
@@ -229,6 +242,7 @@ class Database:
             return
         copy, fresh = (self.path.with_name(f"{self.path.name}.schema-{version}{suffix}") for suffix in ("", ".new"))
         fresh.unlink(missing_ok=True)
+        make_file(fresh)  # SQLite takes an empty one
         raw(connection, "VACUUM INTO ?", str(fresh))
         fresh.replace(copy)
         self.notes.append(f"the {self.layout.name} was copied to {copy.name} before its migration")

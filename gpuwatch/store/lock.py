@@ -5,6 +5,8 @@ import fcntl
 import os
 from pathlib import Path
 
+from gpuwatch.store.private import FILE, make_file, make_folder
+
 
 class LockedError(Exception):
     """Another daemon uses this store: which lock, and whose it is."""
@@ -16,8 +18,9 @@ def lock(path: Path) -> int | None:
     Raises LockedError where another process has it. A folder that takes no file is the store's to tell.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        make_folder(path.parent)
+        make_file(path)
+        held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE)
     except OSError:
         return None
     try:
