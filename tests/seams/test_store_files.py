@@ -2,6 +2,7 @@
 
 import logging
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -252,6 +253,7 @@ def test_an_older_alert_memory_is_copied_and_migrated(tmp_path: Path, opened: Ho
     with sqlite3.connect(tmp_path / "state.db.schema-0") as copy:
         assert copy.execute("SELECT alarm FROM incident").fetchall() == [("gpu_overheating",)]
     copy.close()
+    assert stat.S_IMODE((tmp_path / "state.db.schema-0").stat().st_mode) == 0o640
 
 
 def test_a_migration_that_fails_half_way_leaves_the_old_schema_and_is_tried_again(tmp_path: Path, opened: Home) -> None:
