@@ -12,6 +12,7 @@ import resource
 import socket
 import ssl
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -56,6 +57,7 @@ class Server:
         self._pool = Pool()
         self._door = Pool(threads=1, waiting=16)  # guessing at passwords costs one core at most, and nobody else's place
         self._connections: dict[Connection, asyncio.Task[Any] | None] = {}
+        self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
         self._waiting: dict[Connection, None] = {}  # those that wait for a request, the longest first
         self._failing: set[str] = set()
         self._said: set[str] = set()
@@ -138,9 +140,11 @@ class Server:
     async def _close(self, servers: list[asyncio.Server]) -> None:
         """Let present answers end, then close what is left."""
         self.closing = True
+        for listening in (one for server in servers for one in server.sockets):
+            self._loop.remove_reader(listening.fileno())
+        await turns()  # what was just accepted comes to `_serve`, which turns it away: a closed Server would lose it (3.11)
         for server in servers:
             server.close()
-        await turns()  # what was just accepted comes to `_serve`, which turns it away
         for connection in list(self._waiting):
             connection.abort()
         tasks = {task for task in self._connections.values() if task is not None}
@@ -152,7 +156,9 @@ class Server:
                     task.cancel()
             if late:
                 await asyncio.wait(late, timeout=0.5)
-        await turns()  # what was closed lets go of its socket
+        for transport in list(self._transports):
+            transport.abort()  # also one whose answer is done and that still waits for a slow reader
+        await turns()
 
     def _complain(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log what asyncio could not handle, once a kind; broken handshakes and resets not at all: any scanner makes them."""
@@ -171,6 +177,7 @@ class Server:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, unix: bool) -> None:
         """Serve one client, if there is a place for it or one can be made."""
+        self._transports.add(writer.transport)
         if self.closing:
             writer.transport.abort()
             return
@@ -272,7 +279,7 @@ def with_user(request: Request, user: str | None) -> Request:
     return request if user is None else replace(request, user=user)
 
 
-async def turns(count: int = 3) -> None:
-    """Let the loop do what is ready: asyncio closes a transport, and begins a connection, one or two turns later."""
+async def turns(count: int = 8) -> None:
+    """Let the loop do what is ready: asyncio begins a connection, and closes one, some turns later."""
     for _ in range(count):
         await asyncio.sleep(0)
