@@ -50,6 +50,7 @@ def well(page: dict[str, Any]) -> bool:
     """Whether nothing on the page needs a person."""
     return (
         page["ready"]
+        and not any(page["collectors"].values())
         and not page["store"]
         and not page["telling"]["problems"]
         and not page.get("judging", [])
@@ -69,6 +70,9 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
     yield f"gpuwatch {page['version']}, running for {span(now - page['started'])}, {'ready' if page['ready'] else 'NOT READY'}"
     yield from (f"  ! {reason}" for reason in page["reasons"])
     yield from (f"  . {note}" for note in page["notes"])
+    yield from (
+        f"  ! {name}: {why}" for name, why in page["collectors"].items() if why and f"{name}: {why}" not in page["reasons"]
+    )
     reading = "  ".join(f"{name} {'FAILS' if why else 'ok'}" for name, why in page["collectors"].items())
     yield f"reading: {reading}"
     yield f"GPUs: {sum(card['up'] for card in cards)} of {number(page['expected_gpus'], len(cards))} up"

@@ -162,7 +162,9 @@ class Daemon:
 
     def troubles(self) -> list[str]:
         """Return what is wrong with single things."""
-        return answers.troubles(self.view())
+        facts = self.facts()
+        late = [f"{name}: {facts.collectors[name]}" for name in facts.seldom if facts.collectors[name]]
+        return [*late, *answers.troubles(facts.view)]
 
     def status(self) -> dict[str, Any]:
         """Return how everything is."""
@@ -180,6 +182,7 @@ class Daemon:
             beat_limit=10 * BEAT,
             wants_gpus=self.config.sources.nvml.enabled or self.config.sources.simulated.enabled,
             collectors={asked.collector.name: asked.collector.problem() for asked in self.collectors},
+            seldom=[asked.collector.name for asked in self.collectors if Tier.FAST not in asked.periods],
             incidents=self.alerts(),
             nobody=self.notifier.nobody,
             telling=self.notifier.problems(),

@@ -1,6 +1,6 @@
 """What the daemon says of itself: is it ready, and how is everything. Pure, over the view and the rooms' own words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ class Facts:
     beat_limit: float  # seconds after which a beat is late
     wants_gpus: bool  # a source that reads GPUs is on
     collectors: Mapping[str, str]  # by name: "" or why it gives nothing
+    seldom: Collection[str]  # of them those that are read every minute or less: their trouble leaves the rest fresh
     incidents: Sequence[Incident]
     nobody: bool  # nobody will be told
     telling: Sequence[str]  # what is wrong with the channels
@@ -43,7 +44,7 @@ def reasons(facts: Facts) -> list[str]:
     found = []
     if facts.beat_age > facts.beat_limit:
         found.append(f"the last sample is {facts.beat_age:.0f} s old")
-    found += [f"{name}: {why}" for name, why in facts.collectors.items() if why]
+    found += [f"{name}: {why}" for name, why in facts.collectors.items() if why and name not in facts.seldom]
     driver = next(iter(facts.view.of(gpu.DRIVER)), None)
     if facts.wants_gpus and expects_gpus(facts.view):
         if driver is None:

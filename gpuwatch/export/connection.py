@@ -152,6 +152,8 @@ class Connection:
         declared = headers.get(b"content-length", b"0")
         if head.method in {b"GET", b"HEAD"} and (declared != b"0" or b"transfer-encoding" in headers):
             raise RefusedError(400, f"{head.method.decode()} takes no body")
+        if b"transfer-encoding" in headers and b"content-length" in headers:
+            raise RefusedError(400, "a request has one length")  # RFC 9112 section 6.3: what follows cannot be trusted
         if int(declared) > BODY_BYTES:
             raise RefusedError(413, f"the body is over {BODY_BYTES} bytes")
         if self._protocol.they_are_waiting_for_100_continue:

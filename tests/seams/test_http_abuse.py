@@ -224,3 +224,11 @@ def test_a_large_answer_arrives_whole(served: Served) -> None:
         connection.sendall(b"GET /big HTTP/1.0\r\n\r\n")
         answer = read_all(connection)
     assert len(answer.partition(b"\r\n\r\n")[2]) == BIG
+
+
+def test_a_request_with_two_lengths_is_refused_and_what_follows_it_is_not_answered(tmp_path: Path) -> None:
+    with serving(tmp_path) as served:
+        two = b"POST /-/healthy HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        heard = talk(served, two + b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert heard.startswith(b"HTTP/1.1 400 ")
+    assert heard.count(b"HTTP/1.1") == 1

@@ -36,7 +36,8 @@ def facts(*entries: Entry) -> Facts:
         beat_age=0.5,
         beat_limit=10.0,
         wants_gpus=True,
-        collectors={"gpuwatch-nvml": "", "host": ""},
+        collectors={"gpuwatch-nvml": "", "host": "", "gpuwatch-smart": ""},
+        seldom=("gpuwatch-smart",),
         incidents=(),
         nobody=False,
         telling=(),
@@ -60,6 +61,7 @@ DOWN = entry(DRIVER, gpu.DRIVER_STATE.at("not_loaded"), Fault("not_loaded", "the
         (replace(facts(), beat_age=None), ["no sample has been taken yet"]),
         (replace(facts(), beat_age=12.0), ["the last sample is 12 s old"]),
         (replace(facts(), collectors={"gpuwatch-nvml": "hangs", "host": ""}), ["gpuwatch-nvml: hangs"]),
+        (replace(facts(), collectors={"host": "", "gpuwatch-smart": "has not answered yet"}), []),  # the rest is fresh
         (facts(SEEN), ["nvml: no answer yet"]),
         (facts(entry(GPUS, {derived.EXPECTED: 8.0})), ["nvml: no answer yet"]),
         (facts(SEEN, DOWN), ["driver not_loaded: the nvidia module is not loaded"]),
