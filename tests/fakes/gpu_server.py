@@ -21,7 +21,7 @@ from tests.fakes.daemon import Page, Running
 from tests.fakes.host import HostTree
 from tests.fakes.nvml import FUNCTIONS, FakeNvml
 from tests.fakes.receiver import Receiver
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 PACE = 'every = "200ms"\nevery_normal = "500ms"\nevery_slow = "1s"\ndeadline = "1s"'
 STAMP = re.compile(r"^\S+ \S+ ")
@@ -83,7 +83,7 @@ class GpuServer:
 
     # --- what is seen -----------------------------------------------------------------------------------------------------
 
-    def wait_up(self, count: int, seconds: float = 15.0) -> Page:
+    def wait_up(self, count: int, seconds: float = PATIENCE) -> Page:
         """Wait until it is ready, so many GPUs are up, and each of them has every tier's values; returns that page."""
         self.daemon.wait_ready(seconds)
         names = ("gpuwatch_gpu_temperature_celsius", "gpuwatch_gpu_power_watts", "gpuwatch_gpu_memory_size_bytes")
@@ -95,12 +95,12 @@ class GpuServer:
 
         return self.daemon.until(whole, seconds)
 
-    def until_driver(self, state: str, seconds: float = 10.0) -> Page:
+    def until_driver(self, state: str, seconds: float = PATIENCE) -> Page:
         """Wait until the page shows this state of the driver."""
         until(lambda: self.daemon.get("/-/healthy")[0] == 200, seconds)
         return self.daemon.until(lambda page: page.state("gpuwatch_driver_state") == state, seconds)
 
-    def moves(self, cards: Collection[int], seconds: float = 10.0) -> None:
+    def moves(self, cards: Collection[int], seconds: float = PATIENCE) -> None:
         """Fail unless the series of these cards follow what their hardware does: each temperature is set anew and seen."""
         wanted = {}
         for card in cards:
@@ -139,7 +139,7 @@ class GpuServer:
         status, body = self.daemon.get("/-/ready")
         return status, body.splitlines()
 
-    def until_not_ready(self, seconds: float = 10.0) -> list[str]:
+    def until_not_ready(self, seconds: float = PATIENCE) -> list[str]:
         """Wait until /-/ready answers 503, and return its lines."""
         until(lambda: self.ready()[0] == 503, seconds)
         return self.ready()[1]
@@ -147,7 +147,7 @@ class GpuServer:
     def read_nvml(self) -> dict[str, dict[str, Any]]:
         """Run `gpuwatch read nvml` and return the last reading of each target that it printed, by subject and key."""
         command = [sys.executable, "-m", "gpuwatch", "read", "nvml", "--config", str(self.daemon.file), "--timeout", "10"]
-        done = subprocess.run(command, env=self.daemon.environ, capture_output=True, text=True, timeout=18, check=False)
+        done = subprocess.run(command, env=self.daemon.environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode in (0, 1), done.stderr
         found: dict[str, dict[str, Any]] = {}
         for reading in json.loads(done.stdout):
@@ -171,7 +171,7 @@ class GpuServer:
         found = [got.json for got in self.receiver.requests]
         return [message for message in found if kind in (None, message["kind"])]
 
-    def wait_message(self, is_it: Callable[[dict[str, Any]], object], seconds: float = 15.0) -> dict[str, Any]:
+    def wait_message(self, is_it: Callable[[dict[str, Any]], object], seconds: float = PATIENCE) -> dict[str, Any]:
         """Wait for a message that is as wanted."""
         end = time.monotonic() + seconds
         while True:

@@ -21,9 +21,9 @@ from gpuwatch.model.quantity import Duration
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.sources import wire
 from tests.fakes.nvml import FakeNvml
+from tests.fakes.until import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
-LONG = 15.0  # seconds after which a test gives up waiting
 
 
 @dataclass
@@ -113,10 +113,10 @@ class NvmlWorker:
         with contextlib.suppress(BrokenPipeError):
             stdin.close()
         try:
-            self.process.wait(5)
+            self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait(5)
+            self.process.wait(PATIENCE)
         stdout.close()
 
     def ask(self, tier: Tier = Tier.FAST, skip: Sequence[str] = ()) -> Round:
@@ -127,7 +127,7 @@ class NvmlWorker:
         started = time.monotonic()
         self._send(wire.Ask(self._number, tier, [f"nvml:{key}" for key in skip]))
         while True:
-            frame = self._frames.get(timeout=LONG)
+            frame = self._frames.get(timeout=PATIENCE)
             assert frame is not None, f"the worker has died: {self.log()}"
             assert not isinstance(frame, wire.Failed), frame
             if isinstance(frame, wire.Got):
@@ -139,7 +139,7 @@ class NvmlWorker:
                 answers.took = time.monotonic() - started
                 return answers
 
-    def until(self, tier: Tier, holds: Callable[[Round], bool], seconds: float = LONG) -> Round:
+    def until(self, tier: Tier, holds: Callable[[Round], bool], seconds: float = PATIENCE) -> Round:
         """Ask again and again until a round is as wanted."""
         end = time.monotonic() + seconds
         while True:
@@ -168,7 +168,7 @@ class NvmlWorker:
 
     def died(self) -> int:
         """Wait for the process to end by itself, and return its status."""
-        return self.process.wait(LONG)
+        return self.process.wait(PATIENCE)
 
     def log(self) -> str:
         """Return what the worker has logged."""

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from gpuwatch.client import Client, Unreachable
+from tests.fakes.until import PATIENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +71,4 @@ def prometheus(folder: Path, scrapes: Sequence[str]) -> Iterator[Prometheus]:
             yield Prometheus(Client(f"127.0.0.1:{port}"))
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(PATIENCE)

@@ -9,7 +9,7 @@ from gpuwatch.model.clock import SystemClock
 from gpuwatch.store import Memory, Store
 from gpuwatch.store.migrations import Layout
 from tests.fakes.store_nouns import delivery, incident, round_of, told
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 
 class Home:
@@ -46,8 +46,8 @@ def fill(store: Store) -> None:
     store._rounds.put(round_of(1))
     store._rounds.put(round_of(2))
     store._writer.wake()
-    assert ticket.wait(10)
-    assert blob.wait(10)
+    assert ticket.wait(PATIENCE)
+    assert blob.wait(PATIENCE)
     until(lambda: len(powers(store)) == 16)
 
 
@@ -63,5 +63,5 @@ def fill_more(store: Store) -> None:
     """Show that a store takes both kinds of rows."""
     before = len(powers(store))
     store._rounds.put(round_of(50))
-    assert store.commit([incident(50)]).wait(10)
+    assert store.commit([incident(50)]).wait(PATIENCE)
     until(lambda: len(powers(store)) == before + 8)

@@ -4,8 +4,12 @@ import threading
 import time
 from collections.abc import Callable
 
+# Seconds after which a test gives up on what must come. A wait costs no more than the thing takes, so only a test that fails
+# waits so long; a machine under load is several times slower than a quiet one. Shorter waits are for claims about time.
+PATIENCE = 60.0
 
-def until(is_true: Callable[[], object], seconds: float = 10.0) -> None:
+
+def until(is_true: Callable[[], object], seconds: float = PATIENCE) -> None:
     """Return once `is_true`; fail the test when it is not within `seconds`."""
     end = time.monotonic() + seconds
     pause = threading.Event()

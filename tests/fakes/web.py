@@ -19,8 +19,8 @@ from gpuwatch.export.webconfig import WebConfig
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.view import View
 from tests.fakes import page_view
+from tests.fakes.until import PATIENCE
 
-SECONDS = 10.0
 VIEWS = tuple(page_view.big_host(beat) for beat in range(4))  # making one costs more than rendering it
 
 
@@ -75,7 +75,7 @@ class Served:
 
     def connect(self) -> socket.socket:
         """Return a bare connection."""
-        return socket.create_connection(("127.0.0.1", self.port), SECONDS)
+        return socket.create_connection(("127.0.0.1", self.port), PATIENCE)
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def talk(served: Served, *parts: bytes) -> bytes:
         return read_all(connection)
 
 
-def until(holds: Callable[[], bool], seconds: float = SECONDS) -> bool:
+def until(holds: Callable[[], bool], seconds: float = PATIENCE) -> bool:
     """Wait for a condition; False when the time is up."""
     deadline = time.monotonic() + seconds
     while not holds():

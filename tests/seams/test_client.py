@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.client import BODY_LIMIT, Client, Reply, Unreachable, place
+from tests.fakes.until import PATIENCE
 from tests.fakes.web import serving
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -32,7 +33,7 @@ class Scripted:
     def stop(self) -> None:
         """Stop and wait for the thread."""
         self._listening.shutdown(socket.SHUT_RDWR)  # wakes accept()
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
         self._listening.close()
 
     def _run(self) -> None:
@@ -42,7 +43,7 @@ class Scripted:
             except OSError:
                 return
             with connection:
-                connection.settimeout(5)
+                connection.settimeout(PATIENCE)
                 try:
                     self._behaviour(connection)
                 except OSError:
@@ -274,7 +275,7 @@ def test_many_threads_may_ask_at_once(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(PATIENCE)
     assert replies == [200] * 16
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.cli import config, main
+from tests.fakes.until import PATIENCE
 
 SECRET = "geheim"
 
@@ -54,7 +55,11 @@ def test_a_scenario_with_a_mistake_is_refused_by_the_check_and_by_the_start(tmp_
     )
     words = ["config", "check"] if what == "check" else ["run"]
     done = subprocess.run(  # a process of its own: `run` takes the signals and the log
-        [sys.executable, "-m", "gpuwatch", *words, "--config", str(file)], capture_output=True, text=True, timeout=15, check=False
+        [sys.executable, "-m", "gpuwatch", *words, "--config", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert done.returncode == 2
     assert done.stderr.startswith(f"{scenario}: ")

@@ -17,6 +17,7 @@ from gpuwatch.export.access import REFUSAL, Peer, admin_group, peer_of
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.export.pool import THREADS, WAITING
 from gpuwatch.export.server import Server
+from tests.fakes.until import PATIENCE
 from tests.fakes.web import Answers, Served, read_all, serving, talk, until
 
 GET = b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -44,7 +45,7 @@ class Echo:
     def wait(self, _: Request) -> Response:
         """Answer once let go."""
         self.asked += 1
-        self.go.wait(15)
+        self.go.wait(PATIENCE)
         return Response.text(200, "at last")
 
     @property
@@ -133,7 +134,7 @@ def test_what_is_not_allowed_says_what_is(served: Served) -> None:
 
 
 def test_head_has_the_head_of_get_and_no_body(served: Served) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENCE)
     heads = []
     for method in ("GET", "HEAD"):
         connection.request(method, "/-/healthy")
@@ -228,7 +229,7 @@ def test_a_tcp_connection_has_no_peer(served: Served) -> None:
 
 def over_unix(path: Path, sent: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(10)
+        connection.settimeout(PATIENCE)
         connection.connect(str(path))
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_WR)

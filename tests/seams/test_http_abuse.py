@@ -14,6 +14,7 @@ import pytest
 from gpuwatch.client import Client
 from gpuwatch.export.connection import Limits
 from gpuwatch.export.message import Request, Response, Route
+from tests.fakes.until import PATIENCE
 from tests.fakes.web import Answers, Served, read_all, serving, talk, until
 
 HALF = b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: "
@@ -178,7 +179,7 @@ def test_work_that_takes_too_long_is_an_answer_and_not_a_cut_connection(tmp_path
     go = threading.Event()
 
     def hang(_: Request) -> Response:
-        go.wait(10)
+        go.wait(PATIENCE)
         return Response.text(200, "too late")
 
     with serving(tmp_path, [Route("/hang", hang, slow=True)], limits=SHORT) as served:

@@ -13,6 +13,7 @@ from gpuwatch.client import Client
 from gpuwatch.config import ConfigError, Http
 from gpuwatch.export import sockets
 from gpuwatch.export.sockets import ListenError, address, listen_tcp, listen_unix
+from tests.fakes.until import PATIENCE
 from tests.fakes.web import serving
 
 
@@ -189,6 +190,6 @@ def test_sockets_from_systemd_are_taken_by_name_and_stand_in_place_of_our_own(tm
     with socket.create_server(("127.0.0.1", 0)) as tcp, listen_unix(tmp_path / "handed.sock") as unix:
         fds = (tcp.fileno(), unix.fileno())
         command = [sys.executable, "-c", CHILD, f"{fds[0]},{fds[1]}", str(tmp_path / "own.sock"), names]
-        done = subprocess.run(command, pass_fds=fds, capture_output=True, text=True, timeout=15, check=False)
+        done = subprocess.run(command, pass_fds=fds, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.stdout.splitlines(), done.stderr) == ([shown, "[('AF_INET', True), ('AF_UNIX', True)]"], "")
     assert not (tmp_path / "own.sock").exists()

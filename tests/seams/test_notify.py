@@ -14,7 +14,7 @@ from tests.fakes.incidents import HOT, ended, hot
 from tests.fakes.journal import Journal
 from tests.fakes.receiver import Answer, Got, Receiver
 from tests.fakes.telling import Life, channels
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 HOUR = 3600.0
 
@@ -139,7 +139,7 @@ def test_a_name_that_hangs_never_delays_another_channel_nor_the_stop(
     release = threading.Event()
 
     def hangs(host: str) -> Sequence[str]:
-        release.wait(20.0)
+        release.wait(PATIENCE)
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     who = channels(dead="http://hook.example/", alive=receiver.url)

@@ -17,6 +17,7 @@ from gpuwatch.notify.receivers.receiver import Request
 from gpuwatch.notify.resolver import Resolver
 from tests.fakes.certificate import Authority
 from tests.fakes.receiver import REDIRECT, Answer, Receiver
+from tests.fakes.until import PATIENCE
 
 T = TypeVar("T")
 DEADLINE = 0.6
@@ -249,7 +250,7 @@ def test_a_resolver_that_hangs_costs_one_thread_and_the_deadline_each_time(recei
 
     def hangs(host: str) -> Sequence[str]:
         asked.append(host)
-        release.wait(20.0)
+        release.wait(PATIENCE)
         return ["127.0.0.1"]
 
     async def story(line: Line) -> tuple[list[str], list[str], int | None]:
@@ -270,14 +271,14 @@ def test_an_answer_that_comes_after_the_loop_has_ended_harms_nobody() -> None:
     release = threading.Event()
 
     def slow(host: str) -> Sequence[str]:
-        release.wait(20.0)
+        release.wait(PATIENCE)
         return ["127.0.0.1"]
 
     failure("http://hook.example/", resolver=Resolver(slow))
     release.set()
     for thread in threading.enumerate():
         if thread.name == "resolve":
-            thread.join(5.0)
+            thread.join(PATIENCE)
     assert [thread.name for thread in threading.enumerate() if thread.name == "resolve"] == []
 
 

@@ -17,7 +17,7 @@ import pytest
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.sampling.schedule import Schedule
 from tests.fakes.scripted import ROOT
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 FAKETIME = next(iter(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
 YEARS = 5 * 365 * 86400
@@ -92,7 +92,7 @@ def test_progress_is_seen_without_any_job_being_due() -> None:
     schedule.every(3600, "slow", lambda: None)
     with running(schedule):
         seen = schedule.progress()
-        until(lambda: schedule.progress() > seen + 0.5, 5)
+        until(lambda: schedule.progress() > seen + 0.5)
 
 
 def test_a_tick_that_blocks_does_not_hold_up_the_stop() -> None:
@@ -100,12 +100,12 @@ def test_a_tick_that_blocks_does_not_hold_up_the_stop() -> None:
 
     def block() -> None:
         is_ticking.set()
-        gate.wait(15)
+        gate.wait(PATIENCE)
 
     schedule = Schedule(SystemClock())
     schedule.every(60, "stuck", block)
     with running(schedule):
-        assert is_ticking.wait(5)
+        assert is_ticking.wait(PATIENCE)
         started = time.monotonic()
     assert time.monotonic() - started < 4
     gate.set()
@@ -154,11 +154,11 @@ def test_a_wall_clock_that_jumps_neither_stalls_nor_bursts(tmp_path: Path) -> No
             new.write_text(f"{step:+d}")
             new.rename(offset)
             before = len(rows())
-            until(lambda before=before: len(rows()) >= before + 8, 6)  # type: ignore[misc]  # default of a lambda
+            until(lambda before=before: len(rows()) >= before + 8)  # type: ignore[misc]  # default of a lambda
             assert rows()[-1][2] - real == pytest.approx(step, abs=60)  # the clock did jump
     finally:
         child.kill()
-        child.wait(5)
+        child.wait(PATIENCE)
     ticks = rows()
     quick = [mono for name, mono, _, _ in ticks if name == "quick"]
     gaps = [after - before for before, after in itertools.pairwise(quick)]

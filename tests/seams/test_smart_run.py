@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,20 +14,13 @@ import pytest
 from gpuwatch.sources.smart import run as running
 from gpuwatch.sources.smart.run import Ending, Run, Runner, find, left_over
 from tests.fakes.smartctl import FakeSmartctl, garbage, half, hang, replay
+from tests.fakes.until import PATIENCE, until
 
 
 @pytest.fixture
 def fake(tmp_path: Path) -> FakeSmartctl:
     """A smartctl."""
     return FakeSmartctl(tmp_path / "smartctl")
-
-
-def until(true: Callable[[], object], seconds: float = 5.0) -> None:
-    """Wait until something is true."""
-    ends = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < ends, "it did not become true in time"
-        threading.Event().wait(0.01)
 
 
 def gone(pid: int) -> bool:
@@ -123,7 +115,7 @@ def test_close_ends_a_run_at_once(fake: FakeSmartctl) -> None:
     thread.start()
     until(fake.calls)
     runner.close()
-    thread.join(5)
+    thread.join(PATIENCE)
     assert [run.ending for run in found] == [Ending.TIMEOUT]
 
 

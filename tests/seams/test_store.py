@@ -15,7 +15,7 @@ from gpuwatch.store import Store
 from tests.fakes.clock import FakeClock
 from tests.fakes.store_home import FILLED, Home, fill, powers, run
 from tests.fakes.store_nouns import EPOCH, delivery, gpu_target, incident, round_of, ulid, view
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_attempts_and_ends_of_deliveries_are_kept(opened: Home) -> None:
     run(first)
     first.commit([], [], [delivery(1), delivery(2)])
     first.attempted(delivery(1), Outcome.retry("status 503"), 99.0)
-    assert first.attempted(delivery(2), Outcome.sent(), None).wait(10)
+    assert first.attempted(delivery(2), Outcome.sent(), None).wait(PATIENCE)
     assert first.stop(10)
     second = opened()
     run(second)
@@ -101,7 +101,7 @@ def test_ids_sort_after_those_of_the_last_run_though_the_clock_stepped_back(tmp_
     options = config.Store(url=f"sqlite:///{tmp_path / 'gpuwatch.db'}")
     first = Store(options, "machine-1", clock)
     first.start()
-    assert first.commit([incident(500_000_000)]).wait(10)
+    assert first.commit([incident(500_000_000)]).wait(PATIENCE)
     assert first.stop(10)
     second = Store(options, "machine-1", clock)
     second.start()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.disk import FakeDisk, build
 from tests.fakes.store_nouns import delivery, ulid
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 ROOT = Path(__file__).resolve().parents[2]
 AT_ONCE = 0.2  # seconds: a call that waited for the disk would take as long as the fault
@@ -44,10 +44,10 @@ class Remote:
         assert self.process.stdout is not None
         self.process.stdin.close()
         try:
-            self.process.wait(5)
+            self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait(5)
+            self.process.wait(PATIENCE)
         self.process.stdout.close()
 
 
@@ -111,7 +111,7 @@ def test_every_fault_in_the_middle_of_a_run_holds_nobody_up_and_loses_nothing(di
         assert store.ask("commit", number, 15)["stored"] is True, name
         store.ask("round", number)  # what is free is looked at after a round
         rounds.add(float(number))
-        until(lambda: store.ask("problem") == "", 15)
+        until(lambda: store.ask("problem") == "")
     numbers = store.ask("numbers")
     assert numbers["database_writes_total_failed"] > 0
     assert (numbers["dropped_totalalert_memory"], numbers["dropped_totalhistory"]) == (0, 0)
@@ -152,7 +152,7 @@ def test_a_disk_that_is_full_from_the_start_costs_the_memory_and_nothing_else(di
     assert disk.faults > 0
     disk.works()
     assert store.ask("commit", 2, 15)["stored"] is True
-    until(lambda: store.ask("rows") == [1.0] * 8, 15)
+    until(lambda: store.ask("rows") == [1.0] * 8)
     assert store.ask("memory")["incidents"] == [ulid(1), ulid(2)]
     assert store.ask("problem") == ""
 

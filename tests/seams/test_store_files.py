@@ -16,7 +16,7 @@ from gpuwatch.store.migrations import HISTORY_LAYOUT, STATE_LAYOUT, Layout, Step
 from gpuwatch.store.records import incident_row
 from tests.fakes.store_home import FILLED, Home, fill, fill_more, powers, run
 from tests.fakes.store_nouns import EPOCH, delivery, gpu_target, incident, round_of, told, ulid, view
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_an_alert_memory_that_is_removed_under_a_run_is_written_anew_with_all_th
     for path in tmp_path.glob("state.db*"):
         path.unlink()
     first.commit([incident(3)])
-    until(lambda: first.problem() == "" and (tmp_path / "state.db").exists(), 10)
+    until(lambda: first.problem() == "" and (tmp_path / "state.db").exists())
     assert first.stop(10)
     second = opened()
     run(second)
@@ -151,7 +151,7 @@ def test_another_programs_database_is_left_alone(tmp_path: Path, opened: Home) -
     store.start()
     assert "another program's" in store.problem()
     assert files(tmp_path) == {"gpuwatch.db", "state.db"}
-    assert store.commit([incident(1)]).wait(10)
+    assert store.commit([incident(1)]).wait(PATIENCE)
 
 
 @pytest.mark.parametrize("name", ["gpuwatch", "state"])
@@ -169,12 +169,12 @@ def test_a_locked_file_holds_nothing_up_and_is_used_once_it_is_free(tmp_path: Pa
     assert len(notes) == (1 if name == "state" else 0)
     ticket = second.commit([incident(3)])
     second._rounds.put(round_of(3))
-    assert ticket.wait(0.05) is False if name == "state" else ticket.wait(10)
+    assert ticket.wait(0.05) is False if name == "state" else ticket.wait(PATIENCE)
     holder.execute("ROLLBACK")
     holder.close()
-    assert ticket.wait(15)
-    until(lambda: len(powers(second)) == 24, 15)
-    until(lambda: second.problem() == "", 15)
+    assert ticket.wait(PATIENCE)
+    until(lambda: len(powers(second)) == 24)
+    until(lambda: second.problem() == "")
     assert [item.id for item in second.memory().incidents] == [ulid(1), ulid(2), ulid(3)]
     assert second.memory().deliveries == [delivery(1)]
 
@@ -249,7 +249,7 @@ def test_an_older_alert_memory_is_copied_and_migrated(tmp_path: Path, opened: Ho
         "the alert memory was migrated from schema 0 to 1",
     ]
     assert store.memory().incidents == [incident(1)]
-    assert store.commit([incident(2)], [told(2)], [delivery(2)]).wait(10)
+    assert store.commit([incident(2)], [told(2)], [delivery(2)]).wait(PATIENCE)
     with sqlite3.connect(tmp_path / "state.db.schema-0") as copy:
         assert copy.execute("SELECT alarm FROM incident").fetchall() == [("gpu_overheating",)]
     copy.close()
@@ -270,7 +270,7 @@ def test_a_migration_that_fails_half_way_leaves_the_old_schema_and_is_tried_agai
     store = opened(state_layout=Layout("alert memory", STATE_LAYOUT.metadata, steps, precious=True))
     (note,) = (note for note in store.start() if "without the alert memory" in note)
     assert "no such table" in note
-    until(lambda: store.problem() == "", 15)
+    until(lambda: store.problem() == "")
     assert (len(tries), store.memory().incidents) == (2, [incident(1)])
 
 
@@ -291,10 +291,10 @@ def test_a_long_migration_of_the_history_holds_up_neither_the_start_nor_alerts(o
     second = opened(history_layout=Layout("history", HISTORY_LAYOUT.metadata, steps))
     second.start()
     until(lambda: "the history is being migrated from schema 1 to 2" in second.problem())
-    assert second.commit([incident(3)]).wait(10)
+    assert second.commit([incident(3)]).wait(PATIENCE)
     assert not second._writer.history.ready
     release.set()
-    until(lambda: second.problem() == "", 10)
+    until(lambda: second.problem() == "")
     assert powers(second) == [1.0] * 8 + [2.0] * 8
 
 

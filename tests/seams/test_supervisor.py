@@ -23,7 +23,7 @@ from gpuwatch.sampling.supervisor import Supervisor
 from gpuwatch.sources import wire
 from tests.fakes.scripted import Stage
 from tests.fakes.undying import Undying
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 from tests.fakes.written import Written
 
 QUICK = Patience(deadline=0.7, start=5, grace=0.3, first=0.01, limit=0.05, steady=60)
@@ -70,7 +70,7 @@ class Scene:
         """Return the values of a metric that came for a target, in their order."""
         return [reading.values[metric] for reading in list(self.came) if reading.target.key == key and metric in reading.values]
 
-    def beat(self, crew: Crew, is_true: Callable[[], object], seconds: float = 10.0) -> None:
+    def beat(self, crew: Crew, is_true: Callable[[], object], seconds: float = PATIENCE) -> None:
         """Ask again and again until something is true."""
 
         def asked() -> object:
@@ -263,11 +263,11 @@ def test_a_full_queue_drops_the_oldest_and_is_counted(scene: Scene) -> None:
 
     def spawn(name: str) -> Process:
         busy.set()
-        gate.wait(10)
+        gate.wait(PATIENCE)
         return scene.stage.spawn(name)
 
     crew = scene.supervisor("alpha", spawn=spawn)
-    assert busy.wait(10)
+    assert busy.wait(PATIENCE)
     for _ in range(1500):
         crew.ask(Tier.FAST)
     queue = next(reading for reading in crew.readings(0.0) if reading.target.subject is own.QUEUE)

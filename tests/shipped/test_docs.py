@@ -11,6 +11,7 @@ from gpuwatch import config, notify, shipped
 from gpuwatch.cli import COMMANDS, main
 from gpuwatch.places import Places
 from gpuwatch.rules import load as rules
+from tests.fakes.until import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -37,7 +38,7 @@ def test_every_command_that_the_readme_shows_exists_and_has_help_with_an_example
     assert {"run", "status", "demo", "read", "metrics", "config"} <= named
     for name in COMMANDS:
         done = subprocess.run(
-            [sys.executable, "-m", "gpuwatch", name, "--help"], capture_output=True, text=True, timeout=15, check=True
+            [sys.executable, "-m", "gpuwatch", name, "--help"], capture_output=True, text=True, timeout=PATIENCE, check=True
         )
         assert f"example: gpuwatch {name}" in done.stdout
 
@@ -71,7 +72,7 @@ def test_every_dependency_has_its_line() -> None:
 
 
 def test_nothing_in_the_repository_names_this_machine() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=15, check=False)
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     if listed.returncode != 0:
         pytest.skip("not a git checkout")
     wrong = re.compile(r"/wo" + r"rk/|pyp" + r"i-mirror|/root/\.")

@@ -18,6 +18,7 @@ import pytest
 
 from tests.fakes.gpu_server import GpuServer
 from tests.fakes.receiver import Answer, Receiver
+from tests.fakes.until import PATIENCE
 
 HOUR = 3600
 KILLS = 10
@@ -29,7 +30,7 @@ def query(server: GpuServer, statement: str) -> list[tuple[Any, ...]]:
         return state.execute(statement).fetchall()
 
 
-def until_stored(server: GpuServer, statement: str, seconds: float = 12.0) -> None:
+def until_stored(server: GpuServer, statement: str, seconds: float = PATIENCE) -> None:
     """Wait until the alert memory has a row for this."""
     pause, end = threading.Event(), time.monotonic() + seconds
     while not query(server, statement):
@@ -39,7 +40,7 @@ def until_stored(server: GpuServer, statement: str, seconds: float = 12.0) -> No
 
 def until_alerts(server: GpuServer, count: int) -> None:
     """Wait until so many GPUs are known to be lost."""
-    server.daemon.until(lambda page: len(page.all("gpuwatch_alert_state", rule="gpu_dropped", state="firing")) == count, 15)
+    server.daemon.until(lambda page: len(page.all("gpuwatch_alert_state", rule="gpu_dropped", state="firing")) == count)
 
 
 def age(server: GpuServer, seconds: float) -> None:
@@ -81,7 +82,7 @@ def dead(folder: Path) -> None:
         refused = len(receiver.requests)
         receiver.always = Answer(200)
         server.daemon.start()
-        receiver.wait(refused + 2, 15)
+        receiver.wait(refused + 2)
         until_stored(server, "SELECT 1 WHERE (SELECT count(*) FROM delivery WHERE state = 'sent') = 2")
         assert server.daemon.status()["telling"]["problems"] == []
         assert server.daemon.stop() == 0
@@ -105,7 +106,7 @@ def killed(folder: Path, seed: int = 1, kills: int = KILLS) -> None:
         for number in range(kills):
             before = len(receiver.requests)
             if number % 2:
-                end = time.monotonic() + 12
+                end = time.monotonic() + PATIENCE
                 while len(receiver.requests) == before:  # at once: it was decided before, or waited long enough
                     assert time.monotonic() < end, server.daemon.said()
                     pause.wait(0.01)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.fakes.gpu_server import GpuServer
 from tests.fakes.nvml import FakeNvml
+from tests.fakes.until import PATIENCE
 
 DRIVER = "535.154.05"
 
@@ -168,7 +169,7 @@ def test_gpuwatch_read_says_when_its_worker_dies(tmp_path: Path) -> None:
     server = GpuServer(tmp_path, gpus=2)
     server.nvml.crash("nvmlInitWithFlags")
     command = [sys.executable, "-m", "gpuwatch", "read", "nvml", "--config", str(server.daemon.file)]
-    done = subprocess.run(command, env=server.daemon.environ, capture_output=True, text=True, timeout=15, check=False)
+    done = subprocess.run(command, env=server.daemon.environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, "the worker process ended" in done.stderr) == (1, True), done
 
 

@@ -140,7 +140,6 @@ def test_s1_a_card_off_the_bus_is_one_critical_message_that_names_it(night: Nigh
     assert ["GPU 5 (0000:5d:00.0): the GPU is lost" in line for line in said] == [True], said
 
 
-@pytest.mark.timeout(40)  # alone it plays the act before it, too
 def test_s1_a_reboot_without_the_card_shifts_indexes_and_blames_nobody_else(night: Night) -> None:
     alert = night.rebooted["gpu_dropped"]
     (told,) = night.lost[0]["alerts"]
@@ -202,7 +201,6 @@ def test_s12d_indexes_that_are_swapped_are_nothing(tmp_path: Path) -> None:
         assert (server.daemon.status()["alerts"], server.messages()) == ([], [])
 
 
-@pytest.mark.timeout(60)  # alone it plays the acts before it, too
 def test_s1_a_card_that_is_back_is_one_message_that_says_how_long_it_was_gone(night: Night) -> None:
     message = night.back
     (alert,) = message["alerts"]
@@ -211,7 +209,6 @@ def test_s1_a_card_that_is_back_is_one_message_that_says_how_long_it_was_gone(ni
     assert [one["kind"] for one in night.server.messages()] == ["firing", "resolved"]
 
 
-@pytest.mark.timeout(60)  # alone it waits for all of the time that it has while the stories before it are told
 def test_s12e_a_first_install_with_a_card_too_few_is_critical_within_a_minute(short_install: GpuServer) -> None:
     message = short_install.wait_message(lambda message: message["kind"] == "firing", 55)
     (alert,) = message["alerts"]

@@ -5,12 +5,13 @@ import time
 from pathlib import Path
 
 from tests.fakes.daemon import Running
+from tests.fakes.until import PATIENCE
 
 
 def test_it_says_when_it_is_ready_that_it_lives_and_that_it_stops(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(15)
+        manager.settimeout(PATIENCE)
         daemon = Running(tmp_path / "d", config="[sources.simulated]\nenabled = true")
         daemon.environ.update(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="3000000")
         with daemon:

@@ -22,7 +22,7 @@ from tests.fakes.daemon import Running
 from tests.fakes.gpu_server import GpuServer
 from tests.fakes.ordinary import NOBODY
 from tests.fakes.receiver import Receiver
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 ROOT = Path(__file__).resolve().parents[2]
 TOMORROW = "tests.fakes.tomorrow"
@@ -31,7 +31,7 @@ TOMORROW = "tests.fakes.tomorrow"
 def until_status(server: GpuServer, words: str) -> None:
     """Wait until it answers and status says so of the store; "" is that all is well."""
     until(lambda: server.daemon.get("/-/healthy")[0] == 200)
-    pause, end = threading.Event(), time.monotonic() + 10
+    pause, end = threading.Event(), time.monotonic() + PATIENCE
     while True:
         found = server.daemon.status()["store"]
         if words in found if words else not found:
@@ -175,7 +175,7 @@ def test_alerts_keep_their_id_and_age_over_an_upgrade_and_a_downgrade_while_the_
 def as_nobody(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Run a command as an ordinary user."""
     command = [sys.executable, "-m", "tests.fakes.ordinary", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=15, check=False, cwd=cwd)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=cwd)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from gpuwatch.model.view import View
 from gpuwatch.sampling.board import Board
 from tests.fakes.clock import FakeClock
 from tests.fakes.store_nouns import incident
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 ALERT = Target(subject=own.ALERT, key="hot|warning|0", labels={"rule": "hot", "severity": "warning", "gpu": "0"})
 
@@ -38,7 +38,7 @@ class Rooms:
         """Find nothing, or fail, or wait."""
         self.noted.append("run")
         if self.held is not None:
-            self.held.wait(10)
+            self.held.wait(PATIENCE)
         if self.broken:
             raise RuntimeError("broken")
         return [], {}

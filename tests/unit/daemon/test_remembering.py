@@ -16,6 +16,7 @@ from gpuwatch.rules.engine import Engine
 from gpuwatch.rules.incidents import Incidents
 from gpuwatch.store import Memory
 from tests.fakes.clock import FakeClock
+from tests.fakes.until import PATIENCE
 
 
 @dataclass
@@ -59,7 +60,7 @@ class Store:
         assert subject is gpu.GPU
         self.asked.append((since, until))
         if self.hangs is not None:
-            self.hangs.wait(20)
+            self.hangs.wait(PATIENCE)
         return [row for row in self.kept if since <= row.at < until]
 
 

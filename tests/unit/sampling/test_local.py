@@ -14,7 +14,7 @@ from gpuwatch.model.target import Target
 from gpuwatch.sampling.local import Local
 from gpuwatch.sources.source import Answer
 from tests.fakes.clock import FakeClock
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 
 class Gated:
@@ -30,7 +30,7 @@ class Gated:
     def ask(self, tier: Tier, skip: frozenset[str], answer: Answer) -> None:
         """Give one reading when the gate is open."""
         self.asked.append(tier)
-        assert self.gate.wait(10)
+        assert self.gate.wait(PATIENCE)
         if self.is_broken:
             raise ValueError("x")
         target = Target(subject=HOST, key="")
