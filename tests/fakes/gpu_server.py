@@ -114,15 +114,17 @@ class GpuServer:
         self.daemon.until(seen, seconds)
 
     def answers_quickly(self, seconds: float = 0.5) -> Page:
-        """Fail unless the page comes within half a second (the best of three: this machine is shared)."""
-        took = []
-        for _ in range(3):
+        """Fail unless a page comes within half a second: the best of several, since this machine is shared."""
+        took: list[float] = []
+        end = time.monotonic() + PATIENCE
+        while True:
             began = time.monotonic()
-            page = self.daemon.page()
+            status, body = self.daemon.get("/metrics")
             took.append(time.monotonic() - began)
+            assert status == 200, body
             if took[-1] < seconds:
-                return page
-        raise AssertionError(f"the page took {took}")
+                return Page(body)
+            assert time.monotonic() < end, f"the page took {took}"
 
     def series(self, page: Page, card: int) -> set[str]:
         """Return the names of all series that carry this card's UUID and say something measured."""

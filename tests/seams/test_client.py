@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.client import BODY_LIMIT, Client, Reply, Unreachable, place
-from tests.fakes.until import PATIENCE
+from tests.fakes.until import PATIENCE, SLOWER
 from tests.fakes.web import serving
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -175,14 +175,14 @@ def test_no_server_holds_the_client_beyond_its_deadline(scripted: Start, behavio
     began = time.monotonic()
     with pytest.raises(Unreachable, match=r"no whole answer within 0\.4 s"):
         Client(address).get("/a", 0.4)
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < SLOWER
 
 
 def test_a_silent_tls_server_does_not_hold_the_client_either(scripted: Start) -> None:
     began = time.monotonic()
     with pytest.raises(Unreachable, match="no whole answer"):
         Client(f"https://{scripted(silent)}").get("/a", 0.4)
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < SLOWER
 
 
 def test_a_server_that_takes_connections_and_never_accepts_them_does_not_hold_the_client(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from gpuwatch.model.reading import Tier
 from gpuwatch.sampling.child import Child
 from gpuwatch.sources import wire
 from tests.fakes.scripted import ROOT, Stage
-from tests.fakes.until import PATIENCE, until
+from tests.fakes.until import PATIENCE, SLOWER, until
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def test_kill_9_of_the_daemon_ends_a_hanging_worker_within_a_second(tmp_path: Pa
     daemon.kill()
     daemon.wait(PATIENCE)
     try:
-        until(lambda: not is_there() or " Z " in Path(f"/proc/{worker}/stat").read_text(), 1)
+        until(lambda: not is_there() or " Z " in Path(f"/proc/{worker}/stat").read_text(), 1 + SLOWER)
     finally:
         daemon.stdout.close()
         if holder:

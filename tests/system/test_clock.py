@@ -63,7 +63,7 @@ def steps(folder: Path, receiver: Receiver, clock: WrongClock) -> None:
             clock.by(wrong)  # the first while the message waits for its group
             until_wrong(server, wrong)
             is_read(server)
-            server.moves([0], 5)
+            server.moves([0])
             page = server.answers_quickly()
             assert page.state("gpuwatch_alert_state", gpu="1") == "firing", wrong
             assert page.state("gpuwatch_alert_state", gpu="2", severity="critical") == "pending", wrong

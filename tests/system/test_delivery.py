@@ -18,7 +18,7 @@ import pytest
 
 from tests.fakes.gpu_server import GpuServer
 from tests.fakes.receiver import Answer, Receiver
-from tests.fakes.until import PATIENCE
+from tests.fakes.until import PATIENCE, SLOWER
 
 HOUR = 3600
 KILLS = 10
@@ -148,7 +148,7 @@ def stopped(folder: Path) -> None:
         receiver.always = Answer(how="silent")
         server.nvml.lose(1)
         (first,) = receiver.wait(1)
-        assert server.daemon.stop(5.0) == 0
+        assert server.daemon.stop(5.0 + SLOWER) == 0
         receiver.always = Answer(200)
         server.daemon.start()
         receiver.wait(2)

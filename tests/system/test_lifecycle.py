@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.daemon import Running, running
-from tests.fakes.until import PATIENCE, until
+from tests.fakes.until import PATIENCE, SLOWER, until
 
 SIMULATED = "[sources.simulated]\nenabled = true"
 
@@ -29,15 +29,15 @@ def test_it_is_ready_within_a_second_and_its_page_is_full(tmp_path: Path) -> Non
         page = daemon.until(lambda page: len(page.all("gpuwatch_gpu_temperature_celsius", sensor="core")) == 8)
         took = time.monotonic() - began
         assert page.value("gpuwatch_gpus_expected") is not None
-    assert took < 5, f"{took:.1f} s"  # the bound of 1 s is measured by the bench, on a quiet machine
+    assert took < 1 + SLOWER, f"{took:.1f} s"  # the bound of 1 s is measured by the bench, on a quiet machine
 
 
 def test_sigterm_stops_it_within_five_seconds_and_leaves_no_process(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         workers = list(daemon.workers())
         assert workers
-        assert daemon.stop(5.0) == 0
-        until(lambda: all(gone(pid) for pid in workers), 1.0)
+        assert daemon.stop(5.0 + SLOWER) == 0
+        until(lambda: all(gone(pid) for pid in workers), SLOWER)
     assert "stopped" in daemon.said()
 
 
