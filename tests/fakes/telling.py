@@ -11,9 +11,8 @@ from gpuwatch.notify.outbox import pick
 from gpuwatch.notify.resolver import Resolver
 from tests.fakes.clock import FakeClock
 from tests.fakes.journal import Journal
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
-DEADLINE = 1.0
 HOST = "vision-07"
 COUNTER = itertools.count(1)
 
@@ -41,7 +40,7 @@ class Life:
         clock: FakeClock,
         journal: Journal,
         *,
-        deadline: float = DEADLINE,
+        deadline: float = PATIENCE,
         resolver: Resolver | None = None,
     ) -> None:
         self.clock, self.journal = clock, journal
