@@ -5,7 +5,7 @@ with GpuServer(tmp_path) as server:
     server.nvml.lose(5)
     server.daemon.until(lambda page: page.value("gpuwatch_gpu_up", gpu="5") == 0)
 
-Periods are short (fast 0.2 s, normal 0.5 s, slow 1 s), the deadline of a call is 1 s.
+Periods are short (fast 0.2 s, normal 0.5 s, slow 1 s), the deadline of a call is 2 s.
 """
 
 import json
@@ -23,7 +23,7 @@ from tests.fakes.nvml import FUNCTIONS, FakeNvml
 from tests.fakes.receiver import Receiver
 from tests.fakes.until import PATIENCE, until
 
-PACE = 'every = "200ms"\nevery_normal = "500ms"\nevery_slow = "1s"\ndeadline = "1s"'
+PACE = 'every = "200ms"\nevery_normal = "500ms"\nevery_slow = "1s"\ndeadline = "2s"'
 STAMP = re.compile(r"^\S+ \S+ ")
 
 
