@@ -70,7 +70,7 @@ def place(address: str) -> Place:
 
 
 class Client:
-    """Asks one place. Each `get` is a connection of its own; it may be called from any thread."""
+    """Asks one place. Each question is a connection of its own; any thread may ask."""
 
     def __init__(self, address: str, password_file: str | Path | None = None, ca_file: str | Path | None = None) -> None:
         """Raises ValueError for an address that is none. The files are read when asked, so that renewed ones count."""
@@ -79,12 +79,21 @@ class Client:
 
     def get(self, path: str, seconds: float = SECONDS) -> Reply:
         """Ask for a path; raises Unreachable when there is no whole answer within the time."""
+        return self._ask("GET", path, None, seconds)
+
+    def post(self, path: str, body: bytes, seconds: float = SECONDS) -> Reply:
+        """Send JSON to a path; raises Unreachable when there is no whole answer in time: it may have been taken all the same."""
+        return self._ask("POST", path, body, seconds)
+
+    def _ask(self, method: str, path: str, body: bytes | None, seconds: float) -> Reply:
         deadline = time.monotonic() + seconds
         try:
             headers = {"Connection": "close", "Accept-Encoding": "identity"} | self._authorization()
+            if body is not None:
+                headers["Content-Type"] = "application/json"
             wire = self._connect(deadline)
             try:
-                return exchange(wire, self.place, self.place.prefix + path, headers)
+                return exchange(wire, self.place, method, self.place.prefix + path, headers=headers, body=body)
             finally:
                 wire.hang_up()
         except TimeoutError:
@@ -181,23 +190,23 @@ class Reader(io.RawIOBase):
         return self._wire.socket.recv_into(buffer)
 
 
-def exchange(wire: Wire, where: Place, path: str, headers: dict[str, str]) -> Reply:
-    """Send one GET and take its answer, up to the limit; raises what http.client and the socket raise."""
+def exchange(wire: Wire, where: Place, method: str, path: str, *, headers: dict[str, str], body: bytes | None) -> Reply:
+    """Send one request and take its answer, up to the limit; raises what http.client and the socket raise."""
     connection = http.client.HTTPConnection("localhost" if where.path else where.host, where.port)
     connection.auto_open = 0
     connection.sock = wire
-    connection.request("GET", path, headers=headers)
+    connection.request(method, path, body=body, headers=headers)
     response = connection.getresponse()
     try:
-        body = response.read(BODY_LIMIT + 1)
+        answer = response.read(BODY_LIMIT + 1)
         missing = response.length
     finally:
         response.close()
-    if len(body) > BODY_LIMIT:
+    if len(answer) > BODY_LIMIT:
         raise Unreachable(f"{where}: the answer is over {BODY_LIMIT >> 20} MiB")
     if missing:  # http.client takes a body that ends early for whole when it is read by size
-        raise http.client.IncompleteRead(body, missing)
-    return Reply(response.status, body)
+        raise http.client.IncompleteRead(answer, missing)
+    return Reply(response.status, answer)
 
 
 def dial(family: int, where: Any, deadline: float) -> Wire:

@@ -82,7 +82,9 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
         yield from (f"  {of_disk(disk)}" for disk in page["disks"])
     yield f"alerts: {len(page['alerts']) or 'none'}"
     for alert in page["alerts"]:
-        yield f"  {alert['severity'].upper()} {alert['rule']} for {span(now - alert['since'])}: {alert['summary']}"
+        quiet = " (silenced)" if alert.get("silenced_by") else ""
+        yield f"  {alert['severity'].upper()} {alert['rule']} for {span(now - alert['since'])}{quiet}: {alert['summary']}"
+    yield from (f"silenced: {of_silence(silence, now)}" for silence in page.get("silences", []))
     if page["store"]:
         yield f"history: {page['store']}"
     yield from (f"judging: {problem}" for problem in page.get("judging", []))
@@ -125,6 +127,13 @@ def of_disk(disk: dict[str, Any]) -> str:
     words = f"  {disk['words']}" if disk["words"] else ""
     unread = "virtual, has no SMART" if disk.get("protocol") == "virtio" else "SMART not read yet"
     return f"{disk.get('device', '?')}: {disk['verdict'] or unread}{worn}{words}  {disk.get('model', '')}".rstrip()
+
+
+def of_silence(silence: dict[str, Any], now: float) -> str:
+    """Return one line on one silence that is not over."""
+    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(silence["ends_at"]))
+    said = f": {silence['comment']}" if silence["comment"] else ""
+    return f"{silence['of']} until {until} (in {span(silence['ends_at'] - now)}), by {silence['author']}{said}"
 
 
 def number(found: float | None, otherwise: int) -> str:

@@ -26,6 +26,7 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.view import View
 from gpuwatch.notify.notifier import Notifier
+from gpuwatch.notify.silences import Silences
 from gpuwatch.rules import load as rules
 from gpuwatch.rules.engine import Engine
 from gpuwatch.rules.incidents import Incidents
@@ -58,7 +59,8 @@ class Daemon:
         self.collectors = collectors(config, self.post, clock)
         self.engine = Engine(loaded)
         self.incidents = Incidents(config.host.name, self.store.ids)
-        self.notifier = Notifier(self.channels, self.store, clock, config.host.name, self.store.ids)
+        self.silences = Silences(self.store, clock, self.store.ids, config.host.labels)
+        self.notifier = Notifier(self.channels, self.store, clock, config.host.name, self.store.ids, silences=self.silences)
         self.remembering = Remembering(
             lambda before: detectors.Runner(detectors.build(config, before)),
             boot=boot_id(config),
@@ -141,6 +143,7 @@ class Daemon:
         found += self.board.readings(wall)
         found += self.store.readings(wall)
         found += self.notifier.readings(wall)
+        found += self.silences.readings(wall)
         return found
 
     def view(self) -> View:
@@ -173,6 +176,7 @@ class Daemon:
     def facts(self) -> answers.Facts:
         """Gather what the answers are made of."""
         finished = self.beat.finished if self.beat is not None else None
+        incidents, wall = self.alerts(), self.clock.wall()
         return answers.Facts(
             view=self.view(),
             version=__version__,
@@ -183,7 +187,9 @@ class Daemon:
             wants_gpus=self.config.sources.nvml.enabled or self.config.sources.simulated.enabled,
             collectors={asked.collector.name: asked.collector.problem() for asked in self.collectors},
             seldom=[asked.collector.name for asked in self.collectors if Tier.FAST not in asked.periods],
-            incidents=self.alerts(),
+            incidents=incidents,
+            silenced={incident.id: self.silences.silencing(incident, wall) for incident in incidents},
+            silences=self.silences.lasting(wall),
             nobody=self.notifier.nobody,
             telling=self.notifier.problems(),
             store=self.store.problem(),

@@ -7,6 +7,7 @@ from typing import Any
 from gpuwatch.catalogue import derived, disk, gpu, host
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.metric import StateSet
+from gpuwatch.model.silence import Silence
 from gpuwatch.model.view import Entry, View
 
 
@@ -24,6 +25,8 @@ class Facts:
     collectors: Mapping[str, str]  # by name: "" or why it gives nothing
     seldom: Collection[str]  # of them those that are read every minute or less: their trouble leaves the rest fresh
     incidents: Sequence[Incident]
+    silenced: Mapping[str, Sequence[str]]  # by id of an incident: the ids of the silences that keep it from being told
+    silences: Sequence[Silence]  # those that are not over
     nobody: bool  # nobody will be told
     telling: Sequence[str]  # what is wrong with the channels
     store: str  # "" or what is wrong with the store
@@ -98,7 +101,8 @@ def status(facts: Facts) -> dict[str, Any]:
         "gpus": [of_gpu(entry) for entry in view.of(gpu.GPU)],
         "disks": [of_disk(entry) for entry in view.of(disk.DISK)],
         "collectors": dict(facts.collectors),
-        "alerts": [of_incident(incident) for incident in facts.incidents],
+        "alerts": [of_incident(incident, facts.silenced.get(incident.id, ())) for incident in facts.incidents],
+        "silences": [of_silence(silence, view.now) for silence in facts.silences],
         "telling": {"nobody": facts.nobody, "receivers": list(facts.receivers), "problems": list(facts.telling)},
         "judging": list(facts.judging),
         "store": facts.store,
@@ -133,7 +137,20 @@ def of_disk(entry: Entry) -> dict[str, Any]:
     }
 
 
-def of_incident(incident: Incident) -> dict[str, Any]:
+def of_silence(silence: Silence, wall: float) -> dict[str, Any]:
+    """Return one silence in short."""
+    return {
+        "id": silence.id,
+        "of": str(silence),
+        "state": silence.state(wall),
+        "starts_at": silence.starts_at,
+        "ends_at": silence.ends_at,
+        "author": silence.author,
+        "comment": silence.comment,
+    }
+
+
+def of_incident(incident: Incident, silenced_by: Sequence[str]) -> dict[str, Any]:
     """Return one open incident in short."""
     return {
         "id": incident.id,
@@ -143,4 +160,5 @@ def of_incident(incident: Incident) -> dict[str, Any]:
         "since": incident.since,
         "summary": incident.summary,
         "labels": dict(incident.labels),
+        "silenced_by": list(silenced_by),
     }

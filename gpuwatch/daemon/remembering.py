@@ -21,6 +21,7 @@ from gpuwatch.model.delivery import Delivery, Told
 from gpuwatch.model.finding import Evidence
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.reading import Reading
+from gpuwatch.model.silence import Silence
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
 from gpuwatch.sources import sysfs
@@ -56,6 +57,9 @@ class Memory(Protocol):
 
     @property
     def deliveries(self) -> Sequence[Delivery]: ...
+
+    @property
+    def silences(self) -> Sequence[Silence]: ...
 
 
 class Store(Protocol):

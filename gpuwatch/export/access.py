@@ -1,6 +1,7 @@
 """Who is at the other end of the Unix socket, and who may change state."""
 
 import grp
+import pwd
 import socket
 import struct
 from dataclasses import dataclass
@@ -41,6 +42,14 @@ def peer_of(connection: socket.socket) -> Peer | None:
     except OSError:  # ENOPROTOOPT before 4.13, ERANGE beyond 1,024 groups: the first group still counts
         groups = b""
     return Peer(uid, gid, frozenset(number for (number,) in struct.iter_unpack("I", groups)))
+
+
+def name_of(uid: int) -> str:
+    """Return what a user is called, or the number where nobody knows. May ask a directory service, and so may be slow."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
 
 
 def admin_group() -> int | None:

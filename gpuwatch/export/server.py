@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuwatch.export.access import REFUSAL, admin_group, may_change, peer_of
+from gpuwatch.export.access import REFUSAL, admin_group, may_change, name_of, peer_of
 from gpuwatch.export.connection import Connection, Limits
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.export.password import Passwords
@@ -254,7 +254,7 @@ class Server:
         """Let those change state who may; a page in a browser may not, whoever's browser it is."""
         allowed = may_change(request.peer, proven=request.user is not None, daemon=os.getuid(), admins=admin_group())
         if not allowed or "origin" in request.headers:
-            who = f"uid {request.peer.uid}" if request.peer else f"TCP user {request.user}"
+            who = f"user {name_of(request.peer.uid)}" if request.peer else f"TCP user {request.user}"
             log.warning("%s %s refused: %s %s", route.method, route.path, who, REFUSAL)
             return Response.text(403, REFUSAL)
         return self._handle(route, request)

@@ -1,11 +1,12 @@
 """Who is told: incidents become messages, messages become requests, and what could not be sent is tried again.
 
 `channel` checks receivers and routes; `dispatch` decides who must hear what (pure); `outbox` says which message comes next
-(pure); `sender` is one channel's task, `line` its wire; `notifier` is the thread around them. A new kind of receiver is one
-file in `receivers/` and its line in RECEIVERS.
+(pure); `silences` knows of what nobody is told; `sender` is one channel's task, `line` its wire; `notifier` is the thread around
+them. A new kind of receiver is one file in `receivers/` and its line in RECEIVERS.
 """
 
 from gpuwatch.notify.channel import Channel, Channels, build
 from gpuwatch.notify.notifier import Memory, Notifier, Store
+from gpuwatch.notify.silences import Silences
 
-__all__ = ["Channel", "Channels", "Memory", "Notifier", "Store", "build"]
+__all__ = ["Channel", "Channels", "Memory", "Notifier", "Silences", "Store", "build"]

@@ -53,7 +53,7 @@ class Channels:
 
     def routed(self, incident: Incident) -> set[str]:
         """Return the receivers that the routes name for this incident."""
-        labels = {**self.host_labels, **incident.labels, "rule": incident.rule, "severity": incident.severity.value}
+        labels = labels_of(incident, self.host_labels)
         names: set[str] = set()
         for route in self.routes:
             if incident.severity.rank < Severity(route.min_severity).rank:
@@ -63,6 +63,11 @@ class Channels:
                 if not route.continue_:
                     break
         return names
+
+
+def labels_of(incident: Incident, host_labels: Mapping[str, str]) -> dict[str, str]:
+    """Return what routes and silences match: the incident's labels and the host's own, with rule and severity."""
+    return {**host_labels, **incident.labels, "rule": incident.rule, "severity": incident.severity.value}
 
 
 def build(config: Config, place: str = "configuration") -> Channels:

@@ -1,15 +1,21 @@
 """Who must be told what, now: incidents compared with what each channel was told last. Pure.
 
 The comparison has no memory of events, so what fired while nobody could be told (we were dead, the queue was full, the
-channel was switched off) is found like anything else. Durations are monotonic; the wall clock only stamps.
+channel was switched off) is found like anything else. Durations are monotonic; the wall clock stamps, and says when a silence
+ends.
+
+While an incident is silenced nothing is sent of it, as Alertmanager does: no start, no repeat, and no end either. What is still
+true when the silence ends is told then, after the usual wait of its group: what fires and was not told of, and the end of what
+was told before. What fired and ended inside the silence is never told (EN-09). A message decided before the silence goes out.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from gpuwatch.model.alert import AlertState, Incident, Severity
 from gpuwatch.model.delivery import Delivery, DeliveryKind, Told
-from gpuwatch.notify.channel import Channel, Channels
+from gpuwatch.model.silence import Silence
+from gpuwatch.notify.channel import Channel, Channels, labels_of
 
 WAIT, WAIT_CRITICAL = 10.0, 5.0  # seconds from the first news of a group to its message (alerting.md E6)
 INTERVAL = 120.0  # seconds between two messages of a group; critical news does not wait for it
@@ -59,7 +65,7 @@ News = dict[tuple[str, str], list[tuple[DeliveryKind, Incident]]]  # by channel 
 
 
 def decide(
-    incidents: Iterable[Incident],
+    incidents: Collection[Incident],
     marks: Marks,
     channels: Channels,
     groups: Mapping[tuple[str, str], Group],
@@ -68,12 +74,14 @@ def decide(
     wall: float,
     new_id: Callable[[], str],
     silent: frozenset[str] = frozenset(),
+    silences: Collection[Silence] = (),
 ) -> Plan:
     """Compare every incident with what each channel knows of it; channels in `silent` are left as they are."""
-    news, settled, repeats = compare(incidents, marks, channels, wall=wall, silent=silent)
+    audible = [found for found in incidents if not silencing(found, silences, channels.host_labels, wall)]
+    news, settled, repeats = compare(audible, marks, channels, wall=wall, silent=silent)
     messages: list[Message] = []
     timers: dict[tuple[str, str], Group] = {}
-    looks: list[float] = []
+    looks = [mono + turn - wall for silence in silences if (turn := silence.turns_at(wall)) is not None]
     for key in dict.fromkeys((*news, *repeats, *groups)):
         group = timed(groups.get(key, Group()), news.get(key, []), mono)
         due = when(group)
@@ -97,6 +105,15 @@ def decide(
     if messages:
         looks.append(mono)  # the repeats of what was just told are due from its marks, which the caller makes
     return Plan(tuple(messages), tuple(settled), timers, min(looks, default=None))
+
+
+def silencing(incident: Incident, silences: Iterable[Silence], host_labels: Mapping[str, str], wall: float) -> list[Silence]:
+    """Return the silences that keep this incident from being told now."""
+    active = [silence for silence in silences if silence.is_active(wall)]
+    if not active:
+        return []
+    labels = labels_of(incident, host_labels)
+    return [silence for silence in active if silence.matches(labels)]
 
 
 def compare(

@@ -2,8 +2,8 @@
 
 Two files, so that a history that is full, corrupt, huge or of another version never costs an alert:
 
-- `state.db`, the alert memory: incidents, told-marks, deliveries, small states by name. `synchronous=FULL`, checked whole at
-  every start, copied before a migration. It lies beside the history, or in the state folder where the history is a server.
+- `state.db`, the alert memory: incidents, told-marks, deliveries, silences, small states by name. `synchronous=FULL`, checked
+  whole at every start, copied before a migration. It lies beside the history, or in the state folder where that is a server.
 - `gpuwatch.db` (`[store] url`), the history: a wide table a subject. `synchronous=NORMAL`: a crash of the host may cost the last
   minutes, a crash of the daemon nothing.
 
@@ -28,6 +28,7 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.delivery import Delivery, Outcome, Told
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.reading import Reading, Tier
+from gpuwatch.model.silence import Silence
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
 from gpuwatch.store.archive import Archive, Row, read
@@ -129,14 +130,18 @@ class Store:
         return self._memory.adopted
 
     def memory(self) -> Memory:
-        """Return open incidents, those whose end is not told to somebody who knows of them, and unfinished deliveries by id."""
+        """Return open incidents and those whose end somebody waits to hear of, unfinished deliveries and silences, by id."""
         return self._memory.snapshot()
 
     def commit(
-        self, incidents: Sequence[Incident] = (), told: Sequence[Told] = (), deliveries: Sequence[Delivery] = ()
+        self,
+        incidents: Sequence[Incident] = (),
+        told: Sequence[Told] = (),
+        deliveries: Sequence[Delivery] = (),
+        silences: Sequence[Silence] = (),
     ) -> Ticket:
         """Keep these in one transaction, before any history. The ticket says whether it is on disk."""
-        ticket = self._memory.commit(incidents, told, deliveries)
+        ticket = self._memory.commit(incidents, told, deliveries, silences)
         self._writer.wake()
         return ticket
 

@@ -8,7 +8,7 @@ from gpuwatch.catalogue import gpu
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.store import Memory, Store
 from gpuwatch.store.migrations import Layout
-from tests.fakes.store_nouns import delivery, incident, round_of, told
+from tests.fakes.store_nouns import delivery, incident, round_of, silence, told
 from tests.fakes.until import PATIENCE, until
 
 
@@ -40,8 +40,8 @@ def run(store: Store) -> list[str]:
 
 
 def fill(store: Store) -> None:
-    """Commit two incidents and a delivery and store two rounds."""
-    ticket = store.commit([incident(1), incident(2)], [told(1)], [delivery(1)])
+    """Commit two incidents, a delivery and a silence, and store two rounds."""
+    ticket = store.commit([incident(1), incident(2)], [told(1)], [delivery(1)], [silence(1)])
     blob = store.save_state("engine", 3, b"state")
     store._rounds.put(round_of(1))
     store._rounds.put(round_of(2))
@@ -56,7 +56,7 @@ def powers(store: Store) -> list[float]:
     return [row.values[gpu.POWER] for row in store.rows(gpu.GPU, [gpu.POWER], -math.inf, math.inf)]
 
 
-FILLED = Memory(incidents=[incident(1), incident(2)], told=[told(1)], deliveries=[delivery(1)])
+FILLED = Memory(incidents=[incident(1), incident(2)], told=[told(1)], deliveries=[delivery(1)], silences=[silence(1)])
 
 
 def fill_more(store: Store) -> None:

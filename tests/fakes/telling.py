@@ -44,7 +44,10 @@ class Life:
         resolver: Resolver | None = None,
     ) -> None:
         self.clock, self.journal = clock, journal
-        self.notifier = notify.Notifier(who, journal, clock, HOST, new_id, deadline=deadline, resolver=resolver)
+        self.silences = notify.Silences(journal, clock, new_id, {})
+        self.notifier = notify.Notifier(
+            who, journal, clock, HOST, new_id, silences=self.silences, deadline=deadline, resolver=resolver
+        )
         self.notifier.restore(journal.memory())
         self.notifier.start()
         until(lambda: self.notifier._mine is None and not self.notifier._inbox)

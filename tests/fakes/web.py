@@ -17,8 +17,12 @@ from gpuwatch.export.page import Page
 from gpuwatch.export.server import Server
 from gpuwatch.export.webconfig import WebConfig
 from gpuwatch.model.alert import Incident
+from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.view import View
+from gpuwatch.notify import Silences
+from gpuwatch.store.ulid import Ulid
 from tests.fakes import page_view
+from tests.fakes.journal import Journal
 from tests.fakes.until import PATIENCE
 
 VIEWS = tuple(page_view.big_host(beat) for beat in range(4))  # making one costs more than rendering it
@@ -32,6 +36,9 @@ class Answers:
         self.page = Page(self.view)
         self.host = "vision-07"
         self.nobody = False
+        self.clock = SystemClock()
+        self.journal = Journal()
+        self.silences = Silences(self.journal, self.clock, Ulid(self.clock), {})
 
     def beat(self) -> None:
         """Let a beat pass."""

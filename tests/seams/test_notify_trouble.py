@@ -298,7 +298,8 @@ def test_a_notifier_that_ends_by_a_fault_of_ours_says_that_nobody_is_told_any_mo
     receiver: Receiver, clock: FakeClock, journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong = cast("float", "soon")  # a mistake in the wiring, where no mistake is expected
-    notifier = notify.Notifier(channels(a=receiver.url), journal, clock, HOST, new_id, deadline=wrong)
+    silences = notify.Silences(journal, clock, new_id, {})
+    notifier = notify.Notifier(channels(a=receiver.url), journal, clock, HOST, new_id, silences=silences, deadline=wrong)
     notifier.start()
     until(lambda: notifier._thread is not None and not notifier._thread.is_alive())
     notifier.changed([hot(1)])

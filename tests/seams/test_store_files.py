@@ -15,7 +15,7 @@ from gpuwatch.store import Memory
 from gpuwatch.store.migrations import HISTORY_LAYOUT, STATE_LAYOUT, Layout, Step
 from gpuwatch.store.records import incident_row
 from tests.fakes.store_home import FILLED, Home, fill, fill_more, powers, run
-from tests.fakes.store_nouns import EPOCH, delivery, gpu_target, incident, round_of, told, ulid, view
+from tests.fakes.store_nouns import EPOCH, delivery, gpu_target, incident, round_of, silence, told, ulid, view
 from tests.fakes.until import PATIENCE, until
 
 
@@ -95,7 +95,7 @@ def test_an_alert_memory_that_is_removed_under_a_run_is_written_anew_with_all_th
     assert first.stop(10)
     second = opened()
     run(second)
-    assert second.memory() == Memory([incident(1), incident(2), incident(3)], [told(1)], [delivery(1)])
+    assert second.memory() == Memory([incident(1), incident(2), incident(3)], [told(1)], [delivery(1)], [silence(1)])
     assert second.load_state("engine") == (3, b"state")
 
 
@@ -187,7 +187,7 @@ def newer(path: Path, schema: int, reads: int) -> None:
         if path.name == "state.db":
             database.execute("ALTER TABLE incident ADD COLUMN mood TEXT")
             database.execute('UPDATE incident SET data = replace(data, \'{"id"\', \'{"mood":1,"id"\')')
-            database.execute("CREATE TABLE silence (id TEXT)")
+            database.execute("CREATE TABLE acknowledgement (id TEXT)")
     database.close()
 
 
@@ -203,7 +203,7 @@ def test_a_downgrade_keeps_the_newer_files_aside_and_alerts_where_their_version_
     newer(tmp_path / "state.db", 9, 1 if readable else 9)
     second = opened()
     notes = " | ".join(run(second))
-    assert "schema 9, ours is 1" in notes
+    assert "schema 9, ours is 2" in notes
     assert "schema 7, ours is 1" in notes
     assert (aside(tmp_path, "newer-v7"), aside(tmp_path, "newer-v9")) == (["gpuwatch"], ["state"])
     assert second.memory() == (FILLED if readable else Memory([], [], []))

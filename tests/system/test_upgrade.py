@@ -3,6 +3,7 @@
 The stories are told at the same time, each by a daemon of its own.
 """
 
+import json
 import os
 import shutil
 import sqlite3
@@ -52,6 +53,14 @@ def alert(server: GpuServer) -> tuple[str, float]:
     return found["id"], found["since"]
 
 
+def silences(server: GpuServer) -> list[dict[str, Any]]:
+    """Return the silences that it knows."""
+    status, body = server.daemon.get("/api/v1/silences")
+    assert status == 200, body
+    found: list[dict[str, Any]] = json.loads(body)["silences"]
+    return found
+
+
 def rounds(server: GpuServer) -> int:
     """Return how many rounds the history has."""
     with closing(sqlite3.connect(server.daemon.database)) as history:
@@ -60,7 +69,7 @@ def rounds(server: GpuServer) -> int:
 
 
 def today(folder: Path) -> Path:
-    """A daemon of today: GPU 1 is lost, and people were told. Returns the state that it leaves."""
+    """A daemon of today: GPU 1 is lost, people were told, another GPU is silenced. Returns the state that it leaves."""
     with Receiver() as receiver, GpuServer(folder, gpus=2, receiver=receiver) as server:
         server.wait_up(2)
         server.nvml.lose(1)
@@ -69,6 +78,8 @@ def today(folder: Path) -> Path:
         server.daemon.start()  # what nobody was told of goes out at once
         receiver.wait(1)
         until(lambda: server.daemon.get("/-/healthy")[0] == 200)
+        wish = b'{"matchers": [{"name": "gpu", "value": "7"}], "seconds": 86400, "comment": "waits for its fan"}'
+        assert server.daemon.client.post("/api/v1/silences", wish).status == 200
         assert server.daemon.stop() == 0
     return server.daemon.database.parent
 
@@ -94,12 +105,14 @@ def versions(folder: Path, left: Path) -> None:
             server.answers_quickly()
             server.daemon.until(lambda page: page.value("gpuwatch_gpus_expected") == 2)
             server.moves([0])
-            known = alert(server)
+            known, quiet = alert(server), silences(server)
+            assert [(silence["of"], silence["state"]) for silence in quiet] == [("gpu=7", "active")]
             gate.touch()
             until_status(server, "")
-            assert server.said("the alert memory was copied to state.db.schema-1 before its migration") == 1
+            assert server.said("the alert memory was copied to state.db.schema-2 before its migration") == 1
             assert server.said("the history was migrated from schema 1 to 2") == 1
-            assert alert(server) == known
+            assert server.said("the alert memory was migrated from schema 2 to 3") == 1
+            assert (alert(server), silences(server)) == (known, quiet)
             assert server.daemon.stop() == 0
             with closing(sqlite3.connect(left / "state.db")) as state:
                 assert state.execute("SELECT id, json_extract(data, '$.since') FROM incident").fetchall() == [known]
@@ -109,21 +122,21 @@ def versions(folder: Path, left: Path) -> None:
             server.daemon.start()
             server.daemon.wait_ready()
             until_status(server, "")
-            assert alert(server) == known
+            assert (alert(server), silences(server)) == (known, quiet)
             notes = " | ".join(server.daemon.status()["notes"])
             assert "is of a newer gpuwatch (schema 2, ours is 1)" in notes
             assert "1 open incidents were taken over from it" in notes
             server.moves([0])
             assert server.daemon.stop() == 0
-            assert files(server, "newer-v2") == ["gpuwatch", "state"]
+            assert (files(server, "newer-v2"), files(server, "newer-v3")) == (["gpuwatch"], ["state"])
             assert 1 <= rounds(server) < 5  # a fresh one
 
             server.daemon.start()
             server.daemon.wait_ready()
             until_status(server, "")
-            assert (server.daemon.status()["notes"], alert(server)) == ([], known)
+            assert (server.daemon.status()["notes"], alert(server), silences(server)) == ([], known, quiet)
             assert server.daemon.stop() == 0
-        assert files(server, "newer-v2") == ["gpuwatch", "state"]
+        assert (files(server, "newer-v2"), files(server, "newer-v3")) == (["gpuwatch"], ["state"])
         assert receiver.requests == []
 
 
@@ -138,7 +151,7 @@ def clone(folder: Path, left: Path) -> None:
         with server:
             server.wait_up(2)
             until_status(server, "")
-            assert server.daemon.status()["alerts"] == []
+            assert (server.daemon.status()["alerts"], silences(server)) == ([], [])
             notes = server.daemon.status()["notes"]
             assert ["belongs to another machine: nothing in it is used or sent" in note for note in notes] == [True, True]
             assert server.said("belongs to another machine") == 2
@@ -163,7 +176,7 @@ def test_a_copy_on_another_machine_begins_a_new_identity_and_sends_nothing_old(t
     told["clone"].result()
 
 
-def test_alerts_keep_their_id_and_age_over_an_upgrade_and_a_downgrade_while_the_page_answers(
+def test_alerts_and_silences_keep_their_id_and_age_over_an_upgrade_and_a_downgrade_while_the_page_answers(
     told: dict[str, Future[None]],
 ) -> None:
     told["versions"].result()

@@ -39,6 +39,8 @@ def facts(*entries: Entry) -> Facts:
         collectors={"gpuwatch-nvml": "", "host": "", "gpuwatch-smart": ""},
         seldom=("gpuwatch-smart",),
         incidents=(),
+        silenced={},
+        silences=(),
         nobody=False,
         telling=(),
         store="",

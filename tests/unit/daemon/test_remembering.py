@@ -11,7 +11,7 @@ from gpuwatch.config import Config
 from gpuwatch.daemon.remembering import Remembering, before
 from gpuwatch.detectors.reboot import Before
 from gpuwatch.model.metric import Metric, Subject
-from gpuwatch.notify import Channels, Notifier
+from gpuwatch.notify import Channels, Notifier, Silences
 from gpuwatch.rules.engine import Engine
 from gpuwatch.rules.incidents import Incidents
 from gpuwatch.store import Memory
@@ -67,7 +67,8 @@ class Store:
 def run(store: Store) -> Remembering:
     """Begin a run."""
     clock = FakeClock()
-    notifier = Notifier(Channels({}), store, clock, "here", str)  # type: ignore[arg-type] # nobody is told, nothing is asked of it
+    silences = Silences(store, clock, str, {})  # type: ignore[arg-type] # none is made
+    notifier = Notifier(Channels({}), store, clock, "here", str, silences=silences)  # type: ignore[arg-type] # nobody is told
     return Remembering(
         lambda known: detectors.Runner(detectors.build(Config(), known)),
         boot="boot-1",
