@@ -68,7 +68,8 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
     version = driver.get("driver_version") or driver["state"] or "unknown"
     yield f"{host['name']}  {host.get('os', '')}  driver {version}  {len(cards)} x {models}"
     yield f"gpuwatch {page['version']}, running for {span(now - page['started'])}, {'ready' if page['ready'] else 'NOT READY'}"
-    yield from (f"  ! {reason}" for reason in page["reasons"])
+    waits = page["driver"].get("waits", False)  # what comes by itself is no alarm
+    yield from (f"  {'.' if waits and reason.startswith('driver ') else '!'} {reason}" for reason in page["reasons"])
     yield from (f"  . {note}" for note in page["notes"])
     yield from (
         f"  ! {name}: {why}" for name, why in page["collectors"].items() if why and f"{name}: {why}" not in page["reasons"]

@@ -68,8 +68,12 @@ def expects_gpus(view: View) -> bool:
 
 
 def troubles(view: View) -> list[str]:
-    """Return what is wrong with single things, one line each, in words: the driver, GPUs, disks, file systems."""
-    lines = [f"driver {entry.fault.kind}: {entry.fault.words}" for entry in view.of(gpu.DRIVER) if entry.fault]
+    """Return what is wrong with single things, one line each, in words: the driver, GPUs, disks, file systems.
+
+    A driver that is waited for is no trouble; as long as nothing can be told of the GPUs, it is a reason.
+    """
+    drivers = [entry.fault for entry in view.of(gpu.DRIVER) if entry.fault and not entry.fault.waits]
+    lines = [f"driver {fault.kind}: {fault.words}" for fault in drivers]
     for entry in view.of(gpu.GPU):
         if entry.fault:
             lines.append(f"GPU {entry.target.labels.get('gpu', '?')} {entry.target.key}: {entry.fault.kind}: {entry.fault.words}")
@@ -95,6 +99,7 @@ def status(facts: Facts) -> dict[str, Any]:
         "driver": {
             "state": state(driver, gpu.DRIVER_STATE) if driver else "",
             "words": driver.fault.words if driver and driver.fault else "",
+            "waits": bool(driver and driver.fault and driver.fault.waits),
             **(dict(driver.target.info) if driver else {}),
         },
         "expected_gpus": next((entry.values.get(derived.EXPECTED) for entry in view.of(gpu.GPUS)), None),

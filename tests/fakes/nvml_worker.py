@@ -74,6 +74,8 @@ class Round:
 class NvmlWorker:
     """The worker process. `with closing(NvmlWorker(fake)) as worker:` ends it."""
 
+    module = "gpuwatch.sources.worker"
+
     def __init__(
         self,
         fake: FakeNvml,
@@ -97,7 +99,7 @@ class NvmlWorker:
         self.after: list[Reading] = []  # readings that came between rounds
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gpuwatch.sources.worker", "gpuwatch-nvml"],
+                [sys.executable, "-m", self.module, "gpuwatch-nvml"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -71,25 +71,44 @@ def test_each_way_in_which_nvml_does_not_start_is_a_state_and_ends_without_a_new
     ("content", "words"),
     [("print 'python 2'\n", "SyntaxError"), ("raise OSError('odd')\n", "OSError: odd"), ("x = 1\n", "is not nvidia-ml-py")],
 )
-def test_a_broken_module_of_that_name_is_named_by_its_file(fake: FakeNvml, tmp_path: Path, content: str, words: str) -> None:
+def test_a_broken_module_of_that_name_is_named_by_its_file_and_taken_when_it_is_mended(
+    fake: FakeNvml, tmp_path: Path, content: str, words: str
+) -> None:
     """nicolargo/glances#1097: three packages fight for the name pynvml."""
     (tmp_path / "path").mkdir()
     (tmp_path / "path/pynvml.py").write_text(content)
     with closing(NvmlWorker(fake, environment={"PYTHONPATH": str(tmp_path / "path")})) as worker:
         found = worker.ask(Tier.NORMAL)
-    assert found.state == "failed"
-    assert found.driver.fault is not None
-    assert str(tmp_path / "path/pynvml.py") in found.driver.fault.words
-    assert words in found.driver.fault.words
+        assert found.state == "failed"
+        assert found.driver.fault is not None
+        assert str(tmp_path / "path/pynvml.py") in found.driver.fault.words
+        assert words in found.driver.fault.words
+        worker.ask(Tier.NORMAL)
+        shadow(tmp_path / "path", "")
+        worker.until(Tier.NORMAL, lambda round_: round_.state == "ok")
+        assert worker.restarts == []
+        assert (worker.log().count(words), worker.log().count("NVML is initialised")) == (1, 1), worker.log()
 
 
-def shadow(folder: Path, more: str) -> dict[str, str]:
+def test_a_package_of_that_name_is_taken_anew_with_all_its_parts(fake: FakeNvml, tmp_path: Path) -> None:
+    """As PyPI's `pynvml` was one: its __init__ takes all from a part of its own, which stays imported by itself."""
+    package = tmp_path / "path/pynvml"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from pynvml.nvml import *\n")
+    (package / "nvml.py").write_text("x = 1\n")
+    with closing(NvmlWorker(fake, environment={"PYTHONPATH": str(package.parent)})) as worker:
+        assert worker.ask(Tier.NORMAL).state == "failed"
+        shadow(package, "", name="nvml.py")
+        worker.until(Tier.NORMAL, lambda round_: round_.state == "ok")
+
+
+def shadow(folder: Path, more: str, name: str = "pynvml.py") -> dict[str, str]:
     """Put nvidia-ml-py with something more first on the module path; return the environment for it."""
     spec = importlib.util.find_spec("pynvml")
     assert spec is not None
     assert spec.origin is not None
-    folder.mkdir()
-    (folder / "pynvml.py").write_text(f"exec(compile(open({spec.origin!r}).read(), 'real', 'exec'))\n{more}")
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"exec(compile(open({spec.origin!r}).read(), 'real', 'exec'))\n{more}")
     return {"PYTHONPATH": str(folder)}
 
 

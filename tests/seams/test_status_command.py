@@ -60,3 +60,15 @@ def test_an_answer_of_something_else_is_no_traceback(
     with serving(tmp_path, answers=Odd(page)) as served:
         assert main(["status", "--socket", str(served.path)]) == 3
     assert capsys.readouterr().err == "gpuwatch status: what answers there is no gpuwatch, or one of another version\n"
+
+
+@pytest.mark.parametrize(("waits", "mark"), [(True, "."), (False, "!")])
+def test_a_driver_that_is_waited_for_is_said_without_an_alarm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, waits: bool, mark: str
+) -> None:
+    reasons = ["the last sample is 12 s old", "driver no_nodes: its nodes"]
+    page = {**PAGE, "reasons": reasons, "driver": {"state": "no_nodes", "words": "its nodes", "waits": waits}}
+    with serving(tmp_path, answers=Odd(page)) as served:
+        assert main(["status", "--socket", str(served.path)]) == 1  # nothing can be told of the GPUs, as long as it lasts
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if line[4:] in reasons] == [f"  ! {reasons[0]}", f"  {mark} {reasons[1]}"]

@@ -6,6 +6,7 @@ raise anything when it is imported, or lack what we need.
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,19 @@ class BindingsError(Exception):
 
 
 def load() -> Any:
-    """Import pynvml; raises BindingsError naming the file that is in the way."""
+    """Import pynvml; raises BindingsError naming the file that is in the way, and then the next call looks for it anew."""
+    try:
+        return checked()
+    except BindingsError:
+        for name in list(sys.modules):  # a module that lacks something would stay for good, and nobody could mend it
+            if name.partition(".")[0] == "pynvml":
+                del sys.modules[name]
+        importlib.invalidate_caches()
+        raise
+
+
+def checked() -> Any:
+    """Import pynvml, or find it imported; raises BindingsError where it is not what we need."""
     try:
         module = importlib.import_module("pynvml")
     except ModuleNotFoundError as error:

@@ -33,6 +33,7 @@ class Session:
         self._config = config
         self._clock = clock
         self._lock = threading.Lock()
+        self._watch = traces.Watch(config.paths, clock)
         self._up = False
         self._was_up = False
         self._shutdown_owed = False
@@ -55,9 +56,9 @@ class Session:
 
     def survey(self, answer: Answer) -> None:
         """Look at the driver and at the list of GPUs, and say so; on the lane, once a normal round."""
-        module = traces.module(self._config.paths)
+        module, facts = traces.module(self._config.paths), self._watch.look()
         if not self._up:
-            if self._clock.mono() >= self._retry_at or self._moved(module):
+            if self._clock.mono() >= self._retry_at or self._moved(module, facts):
                 self._start()
         elif module[0] and self._seen[0] and module[0] != self._seen[0]:
             self._want_restart(f"the kernel module went from {self._seen[0]} to {module[0]}")
@@ -110,7 +111,7 @@ class Session:
         self._retry_at, self._wait = 0.0, 0.0
         if code == verdicts.LIB_RM_VERSION_MISMATCH:
             self._want_restart("the kernel module was replaced")
-        fault = verdicts.not_started(code, library.describe(code), self._traces())
+        fault = verdicts.not_started(code, library.describe(code), self._watch.look())
         if code == verdicts.UNINITIALIZED:
             self.fault, self._since = fault, self._clock.mono()  # what nvmlInit says next, at once, is what is logged
         else:
@@ -132,7 +133,7 @@ class Session:
     def _start(self) -> None:
         """Load and initialise NVML, then enumerate; what fails becomes the driver's state."""
         module = traces.module(self._config.paths)
-        facts = self._traces()
+        facts = self._watch.look()
         changed = bool(self._seen[0]) and module != self._seen
         self._seen, self._nodes = module, facts.nodes
         self._wait = min(LAST_RETRY, max(float(self._config.sources.nvml.every_normal) / 2, 2 * self._wait))
@@ -198,17 +199,15 @@ class Session:
         faults = [fault for gpu in gpus if (fault := gpu.unreachable) is not None and fault.kind in UNREACHABLE]
         if not gpus or len(faults) < len(gpus):
             return None
-        facts = self._traces()
+        facts = self._watch.look()
         if len(gpus) == 1 and not facts.container:
             return None  # may as well be the card
         return verdicts.no_access(faults[0].code or verdicts.UNKNOWN, facts)
 
-    def _moved(self, module: tuple[str, str]) -> bool:
-        """Return whether the module or its nodes came or went since the last attempt."""
-        return module != self._seen or self._traces().nodes != self._nodes
-
-    def _traces(self) -> Traces:
-        return traces.collect(self._config.paths)
+    def _moved(self, module: tuple[str, str], facts: Traces) -> bool:
+        """Return whether the module or its nodes came or went since the last attempt, or were waited for long enough."""
+        waited = self.fault is not None and self.fault.waits and facts.nodeless >= verdicts.GRACE
+        return waited or module != self._seen or facts.nodes != self._nodes
 
     def _want_restart(self, why: str) -> None:
         if not self.restart:
@@ -228,19 +227,22 @@ class Session:
         before, self.fault = self.fault, fault
         now = self._clock.mono()
         if fault is not None and (before is None or (fault.kind, fault.words) != (before.kind, before.words)):
-            log.warning("driver: %s", fault.words)
+            say(fault)
             self._since = now if before is None else self._since
         elif fault is None and before is not None:
             self._beside = None
             log.info("NVML is initialised after %.1f s, driver %s", now - self._since, self._versions.get("driver_version", "?"))
 
     def _note(self, fault: Fault | None) -> None:
-        """Log what is in the way although NVML is initialised: once when it comes, once when it is over."""
+        """Log what is in the way although NVML is initialised: once when it comes, once when it is over.
+
+        What was waited for and did not come is logged then too.
+        """
         with self._lock:
             before = self._beside
-            self._beside = None if fault is None else before or (fault, self._clock.mono())
-        if fault is not None and before is None:
-            log.warning("driver: %s", fault.words)
+            self._beside = None if fault is None else (fault, before[1] if before else self._clock.mono())
+        if fault is not None and (before is None or (before[0].waits and not fault.waits)):
+            say(fault)
         elif fault is None and before is not None and self.fault is None:
             log.info("the driver answers again after %.0f s", self._clock.mono() - before[1])
 
@@ -280,3 +282,8 @@ class Session:
             absent=absent or {},
             fault=fault,
         )
+
+
+def say(fault: Fault) -> None:
+    """Log what is in the way: a warning, unless it is expected to go by itself."""
+    log.log(logging.INFO if fault.waits else logging.WARNING, "driver: %s", fault.words)

@@ -1,10 +1,12 @@
 """What the driver leaves in the file system: its version, its nodes, its list of GPUs. Read without touching NVML."""
 
+import dataclasses
 import os
 import re
 from pathlib import Path
 
 from gpuwatch.config import Paths
+from gpuwatch.model.clock import Clock
 from gpuwatch.model.pci import Address, address_of
 from gpuwatch.sources import sysfs
 from gpuwatch.sources.nvml.verdicts import Traces
@@ -34,6 +36,23 @@ def collect(paths: Paths) -> Traces:
         nouveau=(Path(paths.sys) / "module/nouveau").exists(),
         container=any((root / mark).exists() for mark in CONTAINER),
     )
+
+
+class Watch:
+    """Looks again and again, and so knows for how long the nodes have been missing in a row. Used from all threads."""
+
+    def __init__(self, paths: Paths, clock: Clock) -> None:
+        self._paths = paths
+        self._clock = clock
+        self._since: float | None = None
+
+    def look(self) -> Traces:
+        """Look at all that bears on why NVML does not start; a module that is not loaded lacks no nodes."""
+        found = collect(self._paths)
+        now = self._clock.mono()
+        since = None if found.module is None or found.nodes else now if self._since is None else self._since
+        self._since = since
+        return found if since is None else dataclasses.replace(found, nodeless=now - since)
 
 
 def listed(paths: Paths) -> dict[Address, str]:
