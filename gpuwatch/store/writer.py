@@ -275,7 +275,7 @@ class Writer:
         if database.newer is not None:
             found, fresh = self._inherit(found), True
         if found.refused:
-            database.notes.append(f"{found.refused} incidents or messages in the alert memory could not be read")
+            database.notes.append(f"{found.refused} incidents, messages or silences in the alert memory could not be read")
         self._memory.adopt(found)
         self._adopted(found.newest)
         if fresh:
