@@ -84,7 +84,7 @@ class Running:
             ("[host]", f'name = "{name}"'),
             ("[store]", f'url = "sqlite:///{self.database}"'),
             ("[sources.smart]", "enabled = false"),
-            ("[sources.probe]", 'every = "2s"\ndeadline = "2s"'),
+            ("[sources.probe]", 'every = "2s"\ndeadline = "10s"'),
         ]
         parts = [f"{table}\n{body}" for table, body in head if table not in config]
         self.file.write_text("\n".join([*parts, config]))

@@ -148,7 +148,7 @@ class GpuServer:
 
     def read_nvml(self) -> dict[str, dict[str, Any]]:
         """Run `gpuwatch read nvml` and return the last reading of each target that it printed, by subject and key."""
-        command = [sys.executable, "-m", "gpuwatch", "read", "nvml", "--config", str(self.daemon.file), "--timeout", "10"]
+        command = [sys.executable, "-m", "gpuwatch", "read", "nvml", "--config", str(self.daemon.file), "--timeout", "40"]
         done = subprocess.run(command, env=self.daemon.environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode in (0, 1), done.stderr
         found: dict[str, dict[str, Any]] = {}

@@ -38,7 +38,7 @@
 #define TEXTS(T) T(name) T(uuid) T(serial) T(part_number) T(vbios) T(inforom) T(bus_id) T(bus_id_legacy)
 
 #define GLOBALS(G) \
-    G(count) G(delay_ns) G(dead_uses_allowed) G(driver_major) G(cuda) G(epoch) G(inits) G(shutdowns) \
+    G(count) G(empty_counts) G(delay_ns) G(dead_uses_allowed) G(driver_major) G(cuda) G(epoch) G(inits) G(shutdowns) \
     G(inside_ns) G(inside_cpu_ns) G(total_calls)
 
 #define FUNCTIONS(F) \

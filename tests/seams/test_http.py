@@ -17,7 +17,7 @@ from gpuwatch.export.access import REFUSAL, Peer, admin_group, peer_of
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.export.pool import THREADS, WAITING
 from gpuwatch.export.server import Server
-from tests.fakes.until import PATIENCE
+from tests.fakes.until import PATIENCE, SLOWER
 from tests.fakes.web import Answers, Served, read_all, serving, talk, until
 
 GET = b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -287,12 +287,12 @@ def test_stopping_finishes_present_answers_and_leaves_nothing_open(served: Serve
     with ThreadPoolExecutor(1) as pool, served.connect() as idle:
         late = pool.submit(Client(served.address).get, "/wait", 10.0)
         assert until(lambda: echo.asked == 1)
-        stopping = threading.Thread(target=served.server.stop, args=(5.0,))
+        stopping = threading.Thread(target=served.server.stop, args=(PATIENCE,))
         stopping.start()
         assert until(lambda: served.server.closing)
         echo.go.set()
         assert late.result().status == 200
-        stopping.join(2)  # well before the idle connection's own time is up
+        stopping.join(SLOWER)  # well before the idle connection's own time is up
         assert not stopping.is_alive()
         assert read_all(idle) == b""
     assert served.server.connections == 0

@@ -43,10 +43,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
         receiver = stack.enter_context(Receiver())
         folder = tmp_path_factory.mktemp("whole")
         server = stack.enter_context(GpuServer(folder, receiver=receiver, listen=address, real_host=True))
+        server.wait_up(8)  # before it is scraped for the first time
         job = f'{{ job_name: gpuwatch, static_configs: [ {{ targets: ["{address}"] }} ] }}'
         running = stack.enter_context(prometheus(tmp_path_factory.mktemp("prometheus"), [job]))
         found = Whole(server, running, address)
-        server.wait_up(8)
         until(lambda: found.answer("gpuwatch_gpu_up") == {str(gpu): 1.0 for gpu in range(8)})
         server.nvml.lose(DROPPED)
         yield found
