@@ -162,11 +162,13 @@ def test_a_count_that_goes_from_eight_to_seven_and_back_is_one_gpu_and_not_the_o
         until(lambda: server.daemon.status()["alerts"] == [])
     assert (server.said("GPU 5 .* is gone from NVML's list"), server.said("GPU 5 .* answers again")) == (1, 1)
     assert server.said("GPU . ") == 2, server.daemon.said()
+    assert (server.said("NVML shows 7 GPUs, before it were 8"), server.said("NVML shows 8 GPUs, before it were 7")) == (1, 1)
+    assert server.said("NVML shows") == 2, server.daemon.said()
 
 
-def test_eight_gpus_gone_at_once_are_listed_and_are_one_message(tmp_path: Path, receiver: Receiver) -> None:
+def test_eight_gpus_gone_at_once_are_listed_and_are_one_message_until_all_are_back(tmp_path: Path, receiver: Receiver) -> None:
     with GpuServer(tmp_path, receiver=receiver) as server:
-        server.wait_up(8)
+        names = {card: server.series(server.wait_up(8), card) for card in range(8)}
         server.nvml.show([])
         page = server.daemon.until(lambda page: sum(value for _, value in page.all("gpuwatch_gpu_up")) == 0)
         assert len(page.all("gpuwatch_gpu_up")) == 8
@@ -174,7 +176,18 @@ def test_eight_gpus_gone_at_once_are_listed_and_are_one_message(tmp_path: Path, 
         message = server.wait_message(lambda message: message["kind"] == "firing")
         assert sorted(alert["labels"]["gpu"] for alert in message["alerts"]) == [str(card) for card in range(8)]
         assert len(server.messages()) == 1
-    assert server.said("NVML shows 0 GPUs, before it were 8") == 1, server.daemon.said()
+        server.nvml.show(range(8))
+        server.wait_up(8)
+        server.moves(range(8))
+        server.daemon.until(lambda page: all(names[card] <= server.series(page, card) for card in range(8)))
+        until(lambda: server.daemon.status()["alerts"] == [])
+        assert server.ready() == (200, ["ready"])
+        assert len(server.messages()) == 1  # that it is over is told in its turn, minutes later
+    said = (server.said("NVML shows 0 GPUs, before it were 8"), server.said("NVML shows 8 GPUs, before it were 0"))
+    assert (said, server.said("NVML shows")) == ((1, 1), 2), server.daemon.said()
+    for card in range(8):
+        lines = [line for line in server.lines() if f"GPU {card} " in line]
+        assert [("is gone from NVML's list" in line, "answers again" in line) for line in lines] == [(True, False), (False, True)]
 
 
 def empty_for_one_poll(server: GpuServer) -> None:
@@ -229,3 +242,4 @@ def test_a_new_driver_is_picked_up_by_a_new_process_and_the_series_go_on(upgrade
     upgraded.moves(range(8))
     said = (upgraded.said("gpuwatch-nvml asked to be replaced"), upgraded.said("gpuwatch-nvml answers again"))
     assert said == (1, 1), upgraded.daemon.said()
+    assert upgraded.said("the kernel module went from 535.154.05 to 550.90.07") == 1, upgraded.daemon.said()
