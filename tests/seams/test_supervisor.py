@@ -177,7 +177,7 @@ def test_a_worker_that_makes_no_sense_is_replaced_by_one_that_does(scene: Scene,
     def spawn(name: str) -> Process:
         return scene.stage.run(broken.pop()) if broken else scene.stage.spawn(name)
 
-    crew = scene.supervisor("alpha", patience=Patience(deadline=1.5, start=1.5, grace=0.3, first=0.01), spawn=spawn)
+    crew = scene.supervisor("alpha", patience=Patience(deadline=3, start=3, grace=0.3, first=0.01, limit=0.5), spawn=spawn)
     problems: set[str] = set()
 
     def well() -> bool:
@@ -215,7 +215,7 @@ def test_processes_that_survive_sigkill_are_three_at_most_and_the_stop_does_not_
             return stuck[-1]
         return scene.stage.spawn(name)
 
-    crew = scene.supervisor("alpha", patience=Patience(deadline=0.4, start=0.4, grace=0.05, first=0.01), spawn=spawn)
+    crew = scene.supervisor("alpha", patience=Patience(deadline=1, start=1.5, grace=0.05, first=0.01, limit=0.5), spawn=spawn)
     scene.beat(crew, lambda: "stuck in the kernel" in crew.problem())
     assert (crew.pids(), [process.kills for process in stuck]) == ([1, 2, 3], [1, 1, 1])
     assert numbers(crew, "alpha")[own.COLLECTOR_HUNG] == 1.0
