@@ -21,7 +21,7 @@ from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, OUR_FAULT, ask
 from gpuwatch.cli.status import of_silence
 from gpuwatch.client import Client, Reply, Unreachable
 from gpuwatch.config import ConfigError
-from gpuwatch.model.escape import printable
+from gpuwatch.model.escape import printable, visible
 from gpuwatch.model.quantity import duration
 from gpuwatch.model.silence import LONGEST
 
@@ -80,7 +80,7 @@ def wished(args: argparse.Namespace) -> dict[str, Any]:
 
 def encoded(wish: dict[str, Any]) -> bytes:
     """Return it as JSON; what is no text (bytes on the command line that are not UTF-8) becomes visible."""
-    return json.dumps(wish, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return json.dumps(visible(wish)).encode()
 
 
 def made(reply: Reply) -> int:

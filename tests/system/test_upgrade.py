@@ -191,15 +191,6 @@ def as_nobody(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=cwd)
 
 
-@pytest.fixture
-def open_folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder that everybody may enter, as /run/gpuwatch is."""
-    folder = Path("/tmp") / f"gpuwatch-{tmp_path.name}-{os.getpid()}"
-    folder.mkdir(mode=0o755)
-    yield folder
-    shutil.rmtree(folder)
-
-
 def test_every_user_of_the_host_may_read(open_folder: Path) -> None:
     with Running(open_folder, config="[sources.simulated]\nenabled = true") as daemon:
         daemon.wait_ready()

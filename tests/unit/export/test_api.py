@@ -14,8 +14,10 @@ from gpuwatch.export.message import Request, Response
 from gpuwatch.export.page import Page
 from gpuwatch.model.alert import AlertState, Incident, Severity
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
+from gpuwatch.model.silence import Matcher
 from gpuwatch.model.view import Entry, View
 from gpuwatch.notify import Silences
+from gpuwatch.store.ulid import Ulid
 from tests.fakes import page_view
 from tests.fakes.clock import FakeClock
 from tests.fakes.journal import Journal
@@ -50,7 +52,7 @@ class Known:
         self.host = "vision-07"
         self.nobody = False
         self.clock = FakeClock()
-        self.silences = Silences(Journal(), self.clock, str, {})
+        self.silences = Silences(Journal(), self.clock, Ulid(self.clock), {})
         self.reasons: list[str] = []
         self.faults: list[str] = []
 
@@ -168,7 +170,14 @@ def test_open_alerts_come_with_all_that_is_known_of_them(answers: Known) -> None
     document = json.loads(ask(answers, "/api/v1/alerts").body)
     [found] = document["alerts"]
     assert (found["id"], found["severity"], found["state"], found["ended_at"]) == (INCIDENT.id, "warning", "firing", None)
-    assert found["info"] == {"name": "显卡"}
+    assert (found["info"], found["silenced_by"]) == ({"name": "显卡"}, [])
+
+
+def test_an_open_alert_says_by_which_silences_nobody_is_told_of_it(answers: Known) -> None:
+    made = [answers.silences.add([Matcher(name="gpu", value=gpu)], 60, author="lena", comment="") for gpu in ("0", "1")]
+    assert made[0] is not None
+    [found] = json.loads(ask(answers, "/api/v1/alerts").body)["alerts"]
+    assert found["silenced_by"] == [made[0][0].id]
 
 
 def test_the_status_is_what_the_daemon_says(answers: Known) -> None:
