@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.client import BODY_LIMIT, Client, Reply, Unreachable, place
+from gpuwatch.export.message import Request, Response, Route
 from tests.fakes.until import PATIENCE, SLOWER
 from tests.fakes.web import serving
 
@@ -265,6 +266,26 @@ def test_a_ca_file_that_is_missing_or_none_is_named(scripted: Start, tmp_path: P
     for name in ("none.pem", "empty.pem"):
         with pytest.raises(Unreachable, match=rf"{name}: cannot be used"):
             Client(f"https://{address}", ca_file=str(tmp_path / name)).get("/a")
+
+
+def test_a_post_sends_its_body_as_json_and_gives_any_answer(tmp_path: Path) -> None:
+    asked: list[Request] = []
+
+    def take(request: Request) -> Response:
+        asked.append(request)
+        return Response.text(409, "no")
+
+    with serving(tmp_path, [Route("/take", take, method="POST")]) as served:
+        for address in (str(served.path), f"http://{served.address}"):
+            assert Client(address).post("/take", b'{"a": 1}') == Reply(409, b"no\n")
+    assert [(one.method, one.body, one.headers["content-type"]) for one in asked] == [
+        ("POST", b'{"a": 1}', "application/json")
+    ] * 2
+
+
+def test_a_post_that_gets_no_answer_ends_in_time(scripted: Start) -> None:
+    with pytest.raises(Unreachable, match=r"no whole answer within 0\.3 s"):
+        Client(scripted(silent)).post("/take", b"x" * 60_000, 0.3)
 
 
 def test_many_threads_may_ask_at_once(tmp_path: Path) -> None:
