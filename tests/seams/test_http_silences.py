@@ -92,6 +92,7 @@ JUNK: tuple[tuple[str, object, str], ...] = (
     (MAKE, b'{"seconds": 60, "comment": "\xff"}', "cannot be read"),
     (MAKE, b'{"seconds": 60, "comment": "\\ud800"}', "cannot be read"),
     (MAKE, b"[" * 60_000, "cannot be read"),
+    (MAKE, b'{"seconds": 60, "mood": ' + b"[" * 60_000, "cannot be read"),
     (MAKE, b'{"seconds": NaN}', "cannot be read"),
     (MAKE, [], "Expected `object`"),
     (MAKE, {}, "missing required field `seconds`"),
