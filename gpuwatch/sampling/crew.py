@@ -46,6 +46,7 @@ IDLE = 1.0  # seconds between two looks at processes of which nothing is expecte
 ASLEEP = 3600.0  # ... when there are none: an event ends the wait
 BRISK = 0.05  # ... and at those that are to end
 TICKS = 10  # things that can be due at once
+LISTENED = 1.0  # seconds in which the listener of a process that has ended comes to the end of its pipe
 
 log = logging.getLogger(__name__)
 
@@ -210,6 +211,7 @@ class Crew:
         self._members[worker] = Member(process, listener)
         listener.start()
         if not process.send(wire.pack(setup(self._config, sources))):
+            listener.join(LISTENED)  # of one that has ended it is the listener that says so, first
             self._events.put(Broke(worker, "does not read its pipe"))
 
     def _send(self, worker: int, ask: wire.Ask) -> None:

@@ -189,6 +189,24 @@ def test_a_worker_that_makes_no_sense_is_replaced_by_one_that_does(scene: Scene,
     assert broken == []
 
 
+def test_a_worker_that_ended_before_it_was_told_anything_is_said_to_have_ended(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    broken = ["raise SystemExit(5)"]
+
+    def spawn(name: str) -> Process:
+        if not broken:
+            return scene.stage.spawn(name)
+        child = scene.stage.run(broken.pop())
+        until(lambda: child._process.poll() is not None)
+        return child
+
+    crew = scene.supervisor("alpha", spawn=spawn)
+    scene.beat(crew, lambda: scene.came and not crew.problem())
+    assert caplog.messages[0].startswith("gpuwatch-test ended unasked (exit status 5)"), caplog.messages
+
+
 def test_a_process_that_cannot_be_started_is_tried_again(scene: Scene) -> None:
     failures = [OSError(11, "Resource temporarily unavailable")] * 3
 
