@@ -46,6 +46,7 @@ def test_a_sample_is_never_on_the_path_of_another_reading(tmp_path: Path) -> Non
     fake.hang(0, "nvmlDeviceGetPcieThroughput")
     with closing(NvmlWorker(fake, normal=0.2)) as worker:
         worker.warm()
+        worker.until(Tier.NORMAL, lambda _: fake.calls("nvmlDeviceGetPcieThroughput", gpu=0) == 1)
         end = time.monotonic() + 1.0
         while time.monotonic() < end:
             for tier in Tier:

@@ -26,7 +26,7 @@ KILLS = 10
 
 def query(server: GpuServer, statement: str) -> list[tuple[Any, ...]]:
     """Ask the alert memory of a daemon; it may be running."""
-    with closing(sqlite3.connect(server.daemon.database.with_name("state.db"), timeout=5)) as state, state:
+    with closing(sqlite3.connect(server.daemon.database.with_name("state.db"), timeout=PATIENCE)) as state, state:
         return state.execute(statement).fetchall()
 
 

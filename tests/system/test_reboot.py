@@ -35,7 +35,7 @@ def until_row(database: Path, statement: str) -> float:
     """Wait until a database has a row for this, and return its first column."""
     pause, end = threading.Event(), time.monotonic() + PATIENCE
     while True:
-        with closing(sqlite3.connect(database, timeout=5)) as connection:
+        with closing(sqlite3.connect(database, timeout=PATIENCE)) as connection:
             found = connection.execute(statement).fetchone()
         if found is not None and found[0] is not None:
             return float(found[0])
