@@ -49,12 +49,12 @@ def by_itself(folder: Path) -> None:
     """A silence of some seconds in which a GPU is lost."""
     with Receiver() as receiver, GpuServer(folder, gpus=2, receiver=receiver) as server:
         server.wait_up(2)
+        began = time.time()
         silence(server.daemon, "--for", "4s", "--comment", "fans")
-        (made,) = server.daemon.status()["silences"]
         server.nvml.lose(1)
         server.daemon.until(dropped)
         (got,) = receiver.wait(1, PATIENCE)
-        assert got.wall >= made["ends_at"]
+        assert got.wall >= began + 4
         assert [(alert["labels"]["rule"], alert["labels"]["gpu"]) for alert in got.json["alerts"]] == [("gpu_dropped", "1")]
         assert server.daemon.status()["silences"] == []
         assert server.daemon.stop() == 0
