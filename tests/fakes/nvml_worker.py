@@ -81,7 +81,7 @@ class NvmlWorker:
         fake: FakeNvml,
         *,
         every: float = 1.0,
-        normal: float = 0.2,
+        normal: float = 0.5,
         deadline: float = 3.0,
         labels: dict[str, str] | None = None,
         environment: dict[str, str] | None = None,
@@ -150,6 +150,10 @@ class NvmlWorker:
                 if holds(answers):
                     return answers
             assert time.monotonic() < end, f"it never came: {[one.fault for one in answers.readings]} {self.log()}"
+
+    def survey(self) -> Round:
+        """Return the first normal round that says how the driver is: where it takes longer than a period, that is a later one."""
+        return self.until(Tier.NORMAL, lambda found: bool(found.driver.values))
 
     def warm(self) -> Round:
         """Ask every tier until every GPU has given a fast reading; return that round."""

@@ -54,7 +54,7 @@ def test_each_way_in_which_nvml_does_not_start_is_a_state_and_ends_without_a_new
 ) -> None:
     spoil(fake)
     with closing(NvmlWorker(fake)) as worker:
-        first = worker.ask(Tier.NORMAL)
+        first = worker.survey()
         assert (state, (state, code)) == (first.state, fault_of(first.driver))
         assert first.visible is Absence.FAILED
         assert first.driver.values[DRIVER_MISMATCH] == (state == "version_mismatch")
@@ -78,12 +78,12 @@ def test_a_broken_module_of_that_name_is_named_by_its_file_and_taken_when_it_is_
     (tmp_path / "path").mkdir()
     (tmp_path / "path/pynvml.py").write_text(content)
     with closing(NvmlWorker(fake, environment={"PYTHONPATH": str(tmp_path / "path")})) as worker:
-        found = worker.ask(Tier.NORMAL)
+        found = worker.survey()
         assert found.state == "failed"
         assert found.driver.fault is not None
         assert str(tmp_path / "path/pynvml.py") in found.driver.fault.words
         assert words in found.driver.fault.words
-        worker.ask(Tier.NORMAL)
+        worker.survey()
         shadow(tmp_path / "path", "")
         worker.until(Tier.NORMAL, lambda round_: round_.state == "ok")
         assert worker.restarts == []
@@ -97,7 +97,7 @@ def test_a_package_of_that_name_is_taken_anew_with_all_its_parts(fake: FakeNvml,
     (package / "__init__.py").write_text("from pynvml.nvml import *\n")
     (package / "nvml.py").write_text("x = 1\n")
     with closing(NvmlWorker(fake, environment={"PYTHONPATH": str(package.parent)})) as worker:
-        assert worker.ask(Tier.NORMAL).state == "failed"
+        assert worker.survey().state == "failed"
         shadow(package, "", name="nvml.py")
         worker.until(Tier.NORMAL, lambda round_: round_.state == "ok")
 
@@ -116,7 +116,7 @@ def test_an_old_module_is_refused_rather_than_called_with_what_it_does_not_take(
     """The package `pynvml` before 12 shadows nvidia-ml-py; in its older releases memory has no version 2."""
     old = "memory = nvmlDeviceGetMemoryInfo\ndef nvmlDeviceGetMemoryInfo(handle):\n    return memory(handle)\ndel nvmlMemory_v2\n"
     with closing(NvmlWorker(fake, environment=shadow(tmp_path / "path", old))) as worker:
-        found = worker.ask(Tier.NORMAL)
+        found = worker.survey()
     assert found.state == "failed"
     assert found.driver.fault is not None
     assert "is too old: it lacks nvmlMemory_v2" in found.driver.fault.words
@@ -138,11 +138,11 @@ def test_a_driver_that_comes_late_is_picked_up_as_soon_as_its_module_is_loaded(f
     """utkuozdemir/nvidia_gpu_exporter#65: started before the driver at boot, never recovered."""
     fake.unload()
     with closing(NvmlWorker(fake, normal=60.0)) as worker:  # back-off: half a minute, but the module is seen to come
-        assert worker.ask(Tier.NORMAL).state == "not_loaded"
-        assert worker.ask(Tier.NORMAL).state == "not_loaded"
+        assert worker.survey().state == "not_loaded"
+        assert worker.survey().state == "not_loaded"
         assert fake.calls("nvmlInitWithFlags") == 1
         fake.load("535.154.05")
-        assert worker.ask(Tier.NORMAL).state == "ok"
+        assert worker.survey().state == "ok"
         assert (fake.calls("nvmlInitWithFlags"), fake.inits) == (2, 1)
 
 
@@ -159,7 +159,7 @@ def test_nvml_that_loses_its_initialisation_is_initialised_again(fake: FakeNvml)
         worker.until(Tier.NORMAL, lambda round_: round_.state == "ok" and all(one.values for one in round_.of(GPU).values()))
         again = worker.ask()
         assert set(whole.gpu(fake.uuid(1)).values) == set(again.gpu(fake.uuid(1)).values)
-        assert worker.ask(Tier.NORMAL).state == "ok"
+        assert worker.survey().state == "ok"
         assert worker.restarts == []
 
 
@@ -167,8 +167,8 @@ def test_a_new_kernel_module_asks_for_a_new_process(fake: FakeNvml) -> None:
     with closing(NvmlWorker(fake)) as worker:
         worker.warm()
         fake.load("550.90.07")
-        worker.ask(Tier.NORMAL)
-        worker.ask(Tier.NORMAL)
+        worker.survey()
+        worker.survey()
         assert worker.restarts == ["driver_change"]
 
 
@@ -179,14 +179,14 @@ def test_a_mismatch_that_comes_while_we_run_asks_for_a_new_process(fake: FakeNvm
         fake.answer("nvmlDeviceGetUtilizationRates", 18)
         found = worker.until(Tier.FAST, lambda _: bool(worker.restarts))
         assert worker.restarts == ["driver_change"]
-        assert worker.ask(Tier.NORMAL).state == "version_mismatch"
+        assert worker.survey().state == "version_mismatch"
         assert all(not one.values for one in found.readings if one.target.key)
 
 
 def test_a_library_that_was_replaced_on_disk_is_picked_up_by_a_new_process(fake: FakeNvml) -> None:
     fake.init(18)
     with closing(NvmlWorker(fake)) as worker:
-        assert worker.ask(Tier.NORMAL).state == "version_mismatch"
+        assert worker.survey().state == "version_mismatch"
         assert worker.restarts == []  # a new process would find the same
         fake.install("550")
         worker.until(Tier.NORMAL, lambda _: bool(worker.restarts))
@@ -198,7 +198,7 @@ def test_a_new_process_after_a_driver_change_tells_the_new_version(fake: FakeNvm
         fake.install(driver.partition(".")[0])
         fake.load(driver)
         with closing(NvmlWorker(fake)) as worker:
-            info = worker.ask(Tier.NORMAL).driver.target.info
+            info = worker.survey().driver.target.info
             expected = {"driver_version": driver, "module_version": driver, "nvml_version": f"12.{driver}"}
             assert expected | {"cuda_version": "12.2", "module_type": "proprietary"} == info
 
@@ -224,7 +224,7 @@ def test_all_gpus_out_of_reach_at_once_is_lost_access_and_not_lost_gpus(fake: Fa
         found = worker.until(Tier.FAST, lambda round_: any(one.target.subject.name == "driver" for one in round_.readings))
         assert found.state == "access_lost"
         assert {"unknown_error"} == {fault_of(one)[0] for one in found.readings if one.target.subject.name == "gpu"} - {""}
-        assert worker.ask(Tier.NORMAL).state == "access_lost"
+        assert worker.survey().state == "access_lost"
         fake.answer_all(0)
         worker.until(Tier.NORMAL, lambda round_: round_.state == "ok")
 
@@ -234,11 +234,11 @@ def test_a_count_that_fails_leaves_the_number_unknown_and_the_gpus_readable(fake
         worker.warm()
         for code in (2, 4, 6, 10, 15, 20, 999):
             fake.fail("nvmlDeviceGetCount", code, gpu=SYSTEM)
-            found = worker.ask(Tier.NORMAL)
+            found = worker.survey()
             assert isinstance(found.visible, Absence)
             assert not fake.failing("nvmlDeviceGetCount", gpu=SYSTEM)
             assert all(found.gpu(fake.uuid(gpu)).values for gpu in (0, 1))
-        assert worker.ask(Tier.NORMAL).visible == 2
+        assert worker.survey().visible == 2
 
 
 def test_init_is_called_once_and_shutdown_never(fake: FakeNvml) -> None:
@@ -246,7 +246,7 @@ def test_init_is_called_once_and_shutdown_never(fake: FakeNvml) -> None:
     with closing(NvmlWorker(fake)) as worker:
         for _ in range(20):
             worker.ask()
-            worker.ask(Tier.NORMAL)
+            worker.survey()
     assert (fake.calls("nvmlInitWithFlags"), fake.shutdowns) == (1, 0)
 
 
@@ -254,10 +254,10 @@ def test_a_change_of_the_driver_is_logged_once_at_each_end(fake: FakeNvml) -> No
     fake.unload()
     with closing(NvmlWorker(fake)) as worker:
         for _ in range(6):
-            worker.ask(Tier.NORMAL)
+            worker.survey()
         fake.load("535.154.05")
         worker.until(Tier.NORMAL, lambda round_: round_.state == "ok")
         for _ in range(6):
-            worker.ask(Tier.NORMAL)
+            worker.survey()
         log = worker.log()
     assert (log.count("module is not loaded"), log.count("NVML is initialised")) == (1, 1), log

@@ -46,23 +46,23 @@ def test_nodes_that_do_not_come_are_missed_after_two_minutes_in_the_next_normal_
     """nvmlInit backs off to a minute; neither the end of the grace nor the nodes wait for that."""
     take_nodes(fake)
     with closing(TurnedWorker(fake, normal=10.0)) as worker:
-        assert told(worker.ask(Tier.NORMAL)) == ("no_nodes", True)
+        assert told(worker.survey()) == ("no_nodes", True)
         for _ in range(11):  # to 110 s after the first look
             worker.forward(10)
-            assert told(worker.ask(Tier.NORMAL)) == ("no_nodes", True)
+            assert told(worker.survey()) == ("no_nodes", True)
         assert said(worker, WAITED, MISSED, BACK) == (1, 0, 0), worker.log()
         tried = fake.calls("nvmlInitWithFlags")
         assert 3 <= tried <= 6
         worker.forward(10)
-        assert told(worker.ask(Tier.NORMAL)) == ("no_nodes", False)
+        assert told(worker.survey()) == ("no_nodes", False)
         assert fake.calls("nvmlInitWithFlags") <= tried + 1
         for _ in range(12):
             worker.forward(10)
-            assert told(worker.ask(Tier.NORMAL)) == ("no_nodes", False)
+            assert told(worker.survey()) == ("no_nodes", False)
         assert said(worker, WAITED, MISSED, BACK) == (1, 1, 0), worker.log()
         fake.init(0)
         fake.nodes()
-        assert told(worker.ask(Tier.NORMAL)) == ("ok", False)
+        assert told(worker.survey()) == ("ok", False)
         assert said(worker, WAITED, MISSED, BACK) == (1, 1, 1), worker.log()
         assert worker.restarts == []
 
@@ -70,10 +70,10 @@ def test_nodes_that_do_not_come_are_missed_after_two_minutes_in_the_next_normal_
 def test_nodes_that_come_within_the_grace_are_picked_up_at_once_and_warn_nobody(fake: FakeNvml) -> None:
     take_nodes(fake)
     with closing(TurnedWorker(fake, normal=60.0)) as worker:  # half a minute to the next attempt by itself
-        assert told(worker.ask(Tier.NORMAL)) == ("no_nodes", True)
+        assert told(worker.survey()) == ("no_nodes", True)
         fake.init(0)
         fake.nodes()
-        assert told(worker.ask(Tier.NORMAL)) == ("ok", False)
+        assert told(worker.survey()) == ("ok", False)
         assert said(worker, WAITED, "WARNING", BACK) == (1, 0, 1), worker.log()
 
 
@@ -82,7 +82,7 @@ def test_nodes_that_vanish_with_the_driver_later_get_the_same_grace(fake: FakeNv
     with closing(TurnedWorker(fake)) as worker:
         worker.warm()
         worker.forward(1000)
-        worker.ask(Tier.NORMAL)
+        worker.survey()
         take_nodes(fake)
         if code == 1:
             fake.uninitialise()
@@ -91,13 +91,13 @@ def test_nodes_that_vanish_with_the_driver_later_get_the_same_grace(fake: FakeNv
         worker.ask()
         assert told(worker.until(Tier.NORMAL, lambda round_: round_.state == "no_nodes")) == ("no_nodes", True)
         worker.forward(110)
-        assert told(worker.ask(Tier.NORMAL)) == ("no_nodes", True)
+        assert told(worker.survey()) == ("no_nodes", True)
         worker.forward(10)
-        assert told(worker.ask(Tier.NORMAL)) == ("no_nodes", False)
+        assert told(worker.survey()) == ("no_nodes", False)
         fake.answer_all(0)
         fake.init(0)
         fake.nodes()
-        assert told(worker.ask(Tier.NORMAL)) == ("ok", False)
+        assert told(worker.survey()) == ("ok", False)
         worker.until(Tier.FAST, lambda round_: sum(bool(one.values) for one in round_.of(GPU).values()) == 2)
         assert said(worker, WAITED, MISSED, BACK, "WARNING") == (1, 1, 2, 1), worker.log()
 
