@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.catalogue.gpu import DRIVER_MISMATCH, GPU
+from gpuwatch.catalogue.gpu import DRIVER_MISMATCH, GPU, PCIE_THROUGHPUT
 from gpuwatch.model.reading import Absence, Tier
 from tests.fakes.nvml import SYSTEM, FakeNvml
-from tests.fakes.nvml_worker import NvmlWorker, fault_of
+from tests.fakes.nvml_worker import NvmlWorker, Round, fault_of
 
 
 @pytest.fixture
@@ -69,7 +69,16 @@ def test_each_way_in_which_nvml_does_not_start_is_a_state_and_ends_without_a_new
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("print 'python 2'\n", "SyntaxError"), ("raise OSError('odd')\n", "OSError: odd"), ("x = 1\n", "is not nvidia-ml-py")],
+    [
+        ("print 'python 2'\n", "SyntaxError"),
+        ("raise OSError('odd')\n", "OSError: odd"),
+        ("x = 1\n", "is not nvidia-ml-py"),
+        ("raise SystemExit('odd')\n", "SystemExit: odd"),
+        ("raise KeyboardInterrupt\n", "KeyboardInterrupt"),
+        ("class Odd(BaseException):\n    __str__ = None\nraise Odd\n", "Odd: <"),
+        ("def __getattr__(name):\n    raise SystemExit(name)\n", "SystemExit: NVMLError"),
+        ("__spec__ = None\n", "is not nvidia-ml-py"),
+    ],
 )
 def test_a_broken_module_of_that_name_is_named_by_its_file_and_taken_when_it_is_mended(
     fake: FakeNvml, tmp_path: Path, content: str, words: str
@@ -122,16 +131,71 @@ def test_an_old_module_is_refused_rather_than_called_with_what_it_does_not_take(
     assert "is too old: it lacks nvmlMemory_v2" in found.driver.fault.words
 
 
-def test_a_bug_met_while_one_gpu_is_opened_costs_that_gpu_alone(fake: FakeNvml, tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", ["TypeError", "SystemExit"])
+def test_a_bug_met_while_one_gpu_is_opened_costs_that_gpu_alone(fake: FakeNvml, tmp_path: Path, error: str) -> None:
     odd = (
         "minor = nvmlDeviceGetMinorNumber\ndef nvmlDeviceGetMinorNumber(handle):\n"
-        "    number = minor(handle)\n    if number == 1:\n        raise TypeError('odd')\n    return number\n"
+        f"    number = minor(handle)\n    if number == 1:\n        raise {error}('odd')\n    return number\n"
     )
     with closing(NvmlWorker(fake, environment=shadow(tmp_path / "path", odd))) as worker:
         found = worker.until(Tier.FAST, lambda round_: len(round_.of(GPU)) == 2)
         assert fault_of(found.gpu(fake.uuid(0))) == ("", None)
         assert fault_of(found.gpu(fake.uuid(1))) == ("unknown_error", 999)
         assert "a bug in nvml-gpu-1" in worker.log()
+
+
+def raising(function: str, gate: Path) -> str:
+    """Return what makes a function of pynvml raise while that file is there."""
+    return (
+        f"import os\n_{function} = {function}\ndef {function}(*arguments):\n"
+        f"    if os.path.exists({str(gate)!r}):\n        raise SystemExit(os.urandom(8).hex())\n"
+        f"    return _{function}(*arguments)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "where"),
+    [
+        ("nvmlDeviceGetUtilizationRates", "a bug in nvml-gpu-"),
+        ("nvmlDeviceGetCount", "a bug in nvml-session"),
+        ("nvmlInit", "a bug in nvml-session"),
+        ("nvmlDeviceGetPcieThroughput", "a bug in the PCIe samples"),
+    ],
+)
+def test_pynvml_that_raises_systemexit_ends_no_thread_and_is_said_once(
+    fake: FakeNvml, tmp_path: Path, function: str, where: str
+) -> None:
+    """What is raised has another text each time, as an error with an address in it has."""
+    gate = tmp_path / "gate"
+    fake.set(0, utilization=90)
+    throughput = PCIE_THROUGHPUT["transmit"]
+    with closing(NvmlWorker(fake, environment=shadow(tmp_path / "path", raising(function, gate)))) as worker:
+        if function != "nvmlInit":
+            worker.warm()
+        gate.touch()
+        threads = 2 if where == "a bug in nvml-gpu-" else 1
+
+        def said(_: Round) -> bool:
+            worker.ask()
+            return worker.log().count(where) == threads
+
+        worker.until(Tier.NORMAL, said)
+        for _ in range(4):
+            worker.ask()
+            assert worker.survey().state == ("failed" if function == "nvmlInit" else "ok")
+        gate.unlink()
+
+        def whole(found: Round) -> bool:
+            fast = worker.ask()
+            sampled = found.of(GPU).get(fake.uuid(0))
+            return (
+                len(fast.readings) == 2
+                and all(one.values for one in fast.readings)
+                and throughput in (sampled or fast.readings[0]).values
+            )
+
+        worker.until(Tier.NORMAL, whole)
+        assert (worker.log().count(where), worker.log().count("Traceback")) == (threads, threads), worker.log()
 
 
 def test_a_driver_that_comes_late_is_picked_up_as_soon_as_its_module_is_loaded(fake: FakeNvml) -> None:

@@ -1,6 +1,8 @@
 """Nodes of the loaded module that are missing: waited for for two minutes, then missed, each said once, and over at once."""
 
+import os
 import re
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -100,6 +102,47 @@ def test_nodes_that_vanish_with_the_driver_later_get_the_same_grace(fake: FakeNv
         assert told(worker.survey()) == ("ok", False)
         worker.until(Tier.FAST, lambda round_: sum(bool(one.values) for one in round_.of(GPU).values()) == 2)
         assert said(worker, WAITED, MISSED, BACK, "WARNING") == (1, 1, 2, 1), worker.log()
+
+
+@pytest.mark.parametrize("code", [4, 999])
+@pytest.mark.parametrize("others", ["none", "lost"])
+def test_the_only_gpu_left_is_not_blamed_for_nodes_that_are_gone(tmp_path: Path, code: int, others: str) -> None:
+    """One GPU that answers nothing may as well be lost; what the nodes say is asked first."""
+    fake = FakeNvml(tmp_path, gpus=1 if others == "none" else 2)
+    with closing(TurnedWorker(fake)) as worker:
+        worker.warm()
+        if others == "lost":
+            fake.lose(1)
+        fake.nodes(there=False)
+        fake.answer_all(code, gpu=0)
+        worker.until(Tier.NORMAL, lambda round_: bool(worker.ask()) and told(round_) == ("no_nodes", True))
+        worker.forward(120)
+        worker.until(Tier.NORMAL, lambda round_: told(round_) == ("no_nodes", False))
+        assert said(worker, WAITED, MISSED) == (1, 1), worker.log()
+        assert "GPU 0" not in worker.log()
+
+
+@pytest.mark.parametrize(("code", "state"), [(4, "no_permission"), (999, "ok")])
+def test_the_only_gpu_whose_nodes_are_there_may_be_lost_but_not_for_lack_of_permission(
+    tmp_path: Path, code: int, state: str
+) -> None:
+    fake = FakeNvml(tmp_path, gpus=1)
+    with closing(TurnedWorker(fake)) as worker:
+        worker.warm()
+        fake.answer_all(code)
+        worker.until(Tier.FAST, lambda round_: bool(round_.of(GPU)[fake.uuid(0)].fault))
+        assert worker.survey().state == state
+
+
+def test_a_new_worker_does_not_wait_anew_for_nodes_of_a_module_that_was_loaded_long_ago(fake: FakeNvml) -> None:
+    module = Path(fake.sys) / "module/nvidia"
+    module.mkdir(parents=True)
+    (Path(fake.proc) / "uptime").write_text("86400.00 80000.00\n")
+    take_nodes(fake)
+    for age, waits in ((100.0, True), (130.0, False), (130.0, False)):
+        os.utime(module, (time.time() - age, time.time() - age))
+        with closing(TurnedWorker(fake)) as worker:
+            assert told(worker.survey()) == ("no_nodes", waits)
 
 
 def test_gpus_that_cannot_be_reached_for_lack_of_nodes_get_the_same_grace_each_time(fake: FakeNvml) -> None:

@@ -99,12 +99,19 @@ class Nvml:
         self._session.close()
 
     def _run(self, tier: Tier) -> None:
+        failing: float | None = None  # since when
         while (request := self._asks[tier].get()) is not None:  # idle between rounds; a daemon thread ends with the process
             busy: list[str] = []
             try:
                 busy = self._conduct(tier, request.skip, request.answer)
-            except Exception:
-                log.exception("a bug in the %s round of nvml, its readings are incomplete", tier.value)
+            except BaseException:  # root of the thread: what pynvml raises, SystemExit too, must not end all rounds
+                if failing is None:
+                    failing = self._clock.mono()
+                    log.exception("a bug in the %s rounds of nvml, their readings are incomplete", tier.value)
+            else:
+                if failing is not None:
+                    log.info("the %s rounds of nvml are whole again after %.0f s", tier.value, self._clock.mono() - failing)
+                failing = None
             request.answer.done(busy)
 
     def _conduct(self, tier: Tier, skip: frozenset[str], answer: Answer) -> list[str]:

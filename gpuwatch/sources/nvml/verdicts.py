@@ -121,7 +121,12 @@ class Traces:
     nodes: bool  # /dev/nvidiactl and at least one /dev/nvidia<minor> are there
     nouveau: bool  # the nouveau module is loaded
     container: bool
-    nodeless: float = 0.0  # seconds for which the module has been loaded without its nodes, as far as that was seen
+    nodeless: float = 0.0  # seconds for which the module has been loaded without its nodes, as far as that is known
+
+    @property
+    def lacks_nodes(self) -> bool:
+        """The module is loaded, and nobody has made its nodes, or somebody took them away."""
+        return self.module is not None and not self.nodes
 
 
 def not_started(code: int, name: str, traces: Traces) -> Fault:
@@ -137,7 +142,7 @@ def not_started(code: int, name: str, traces: Traces) -> Fault:
         )
     if code == UNINITIALIZED:  # no answer of nvmlInit, but of a call that came too late for it
         return Fault("failed", "NVML is no longer initialised; it is being initialised again", code)
-    if traces.module is not None and not traces.nodes:
+    if traces.lacks_nodes:
         return no_nodes(code, traces)
     if code == DRIVER_NOT_LOADED:
         return not_loaded(traces)
@@ -175,7 +180,7 @@ def not_loaded(traces: Traces) -> Fault:
 
 def no_access(code: int, traces: Traces) -> Fault:
     """Return the driver's state where NVML is initialised and none of the GPUs can be reached."""
-    if (traces.module is not None and not traces.nodes) or code == NO_PERMISSION:
+    if traces.lacks_nodes or code == NO_PERMISSION:
         return not_started(NO_PERMISSION, "", traces)
     return lost_access(code)
 

@@ -1,5 +1,6 @@
 """What the driver leaves in the file system, and who a GPU is that cannot be opened."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,36 @@ def test_how_long_nodes_are_missing_is_counted_from_the_first_look_and_anew_afte
     clock.forward(30)
     write(str(version), PROPRIETARY)
     assert watch.look().nodeless == 0
+
+
+@pytest.mark.parametrize(
+    ("age", "uptime", "expected"),
+    [
+        (50.0, "86400.00 1.00\n", 50.0),
+        (1000.0, "86400.00 1.00\n", 1000.0),
+        (1e9, "86400.00 1.00\n", 86400.0),  # the clock was set since
+        (-1000.0, "86400.00 1.00\n", 0.0),
+        (1000.0, "", 0.0),
+        (1000.0, "soon\n", 0.0),
+    ],
+)
+def test_nodes_that_are_missing_from_the_start_have_been_so_since_the_module_was_loaded(
+    paths: Paths, age: float, uptime: str, expected: float
+) -> None:
+    clock = FakeClock()
+    write(f"{paths.proc}/driver/nvidia/version", PROPRIETARY)
+    write(f"{paths.proc}/uptime", uptime)
+    write(f"{paths.sys}/module/nvidia/refcnt")
+    os.utime(f"{paths.sys}/module/nvidia", (clock.wall() - age, clock.wall() - age))
+    watch = traces.Watch(paths, clock)
+    assert watch.look().nodeless == expected
+    clock.forward(10)
+    assert watch.look().nodeless == expected + 10
+    write(f"{paths.dev}/nvidiactl")
+    write(f"{paths.dev}/nvidia0")
+    watch.look()
+    Path(f"{paths.dev}/nvidia0").unlink()
+    assert watch.look().nodeless == 0  # what was seen to go counts from then
 
 
 def test_nouveau_and_a_container_are_seen(paths: Paths) -> None:
