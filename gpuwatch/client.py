@@ -25,7 +25,11 @@ BODY_LIMIT = 32 << 20  # bytes
 
 
 class Unreachable(Exception):  # noqa: N818 - reads as what it says: the daemon is unreachable
-    """There is no answer, and why, in words for a person."""
+    """There is no answer, and why, in words for a person. `asked`: the question may have arrived, and be acted upon."""
+
+    def __init__(self, words: str, *, asked: bool = False) -> None:
+        super().__init__(words)
+        self.asked = asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +90,24 @@ class Client:
         return self._ask("POST", path, body, seconds)
 
     def _ask(self, method: str, path: str, body: bytes | None, seconds: float) -> Reply:
-        deadline = time.monotonic() + seconds
+        deadline, asked = time.monotonic() + seconds, False
         try:
             headers = {"Connection": "close", "Accept-Encoding": "identity"} | self._authorization()
             if body is not None:
                 headers["Content-Type"] = "application/json"
             wire = self._connect(deadline)
+            asked = True
             try:
                 return exchange(wire, self.place, method, self.place.prefix + path, headers=headers, body=body)
             finally:
                 wire.hang_up()
         except TimeoutError:
-            raise Unreachable(f"{self.place}: no whole answer within {seconds:g} s") from None
+            raise Unreachable(f"{self.place}: no whole answer within {seconds:g} s", asked=asked) from None
         except http.client.HTTPException as error:
-            raise Unreachable(f"{self.place}: does not answer as an HTTP server does ({type(error).__name__})") from None
+            words = f"does not answer as an HTTP server does ({type(error).__name__})"
+            raise Unreachable(f"{self.place}: {words}", asked=asked) from None
         except OSError as error:
-            raise Unreachable(f"{self.place}: {reason(error)}") from None
+            raise Unreachable(f"{self.place}: {reason(error)}", asked=asked) from None
 
     def _authorization(self) -> dict[str, str]:
         """Return the header for the password file (one line, `user:password`); raises Unreachable."""
@@ -203,7 +209,7 @@ def exchange(wire: Wire, where: Place, method: str, path: str, *, headers: dict[
     finally:
         response.close()
     if len(answer) > BODY_LIMIT:
-        raise Unreachable(f"{where}: the answer is over {BODY_LIMIT >> 20} MiB")
+        raise Unreachable(f"{where}: the answer is over {BODY_LIMIT >> 20} MiB", asked=True)
     if missing:  # http.client takes a body that ends early for whole when it is read by size
         raise http.client.IncompleteRead(answer, missing)
     return Reply(response.status, answer)

@@ -4,7 +4,7 @@ Without LABEL=VALUE it is for the whole host. Alerts go on firing meanwhile and 
 still fires when the silence ends is told then. Labels are those of an alert: rule, severity, gpu, uuid, device, ...
 
 Making and ending one needs root or the group gpuwatch-admin. Exit code 1: the daemon refuses, or there is no such silence;
-2: something in the command is wrong; 3: no daemon answers.
+2: something in the command is wrong; 3: no daemon answers, or none in time: then it may have done what was asked.
 
 example: gpuwatch silence --for 2h --comment "fans are changed"
          gpuwatch silence rule=gpu_overheating gpu=3 --for 7d
@@ -23,11 +23,10 @@ from gpuwatch.client import Client, Reply, Unreachable
 from gpuwatch.config import ConfigError
 from gpuwatch.model.escape import printable, visible
 from gpuwatch.model.quantity import duration
-from gpuwatch.model.silence import LONGEST
+from gpuwatch.model.silence import DAY, LONGEST
 
 PLACE = "gpuwatch silence"
 PATIENCE = 10.0  # seconds for an answer: the daemon gives its disk three
-DAY = 86400
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
         return made(ask.client(args).post("/api/v1/silences", encoded(wish), PATIENCE))
     except Unreachable as error:
         print(f"{PLACE}: {error}", file=sys.stderr)
+        if error.asked and not args.list:
+            doubted()
     except (ValueError, KeyError, TypeError, AttributeError):
         print(f"{PLACE}: what answers there is no gpuwatch, or one of another version", file=sys.stderr)
     return NOT_REACHABLE
@@ -110,11 +111,20 @@ def warned(answer: dict[str, Any]) -> int:
     return 0
 
 
+def doubted() -> None:
+    """Say that what was asked for may be done all the same, and how to see that."""
+    print(f"{PLACE}: it may have been taken all the same: `gpuwatch silence --list` shows what holds", file=sys.stderr)
+
+
 def shown(reply: Reply) -> int:
     """Print the silences that are not over, one a line."""
     if reply.status != 200:
         return refused(reply)
     page = json.loads(reply.body)
+    if not page.get("complete", True):
+        print(
+            f"{PLACE}: the alert memory has not been read yet: there may be more, which do not hold until then", file=sys.stderr
+        )
     lasting = [silence for silence in page["silences"] if silence["state"] != "expired"]
     for silence in lasting:
         print(printable(f"{silence['id']}  {of_silence(silence, page['now'])}", 1000))
@@ -127,6 +137,8 @@ def refused(reply: Reply) -> int:
     """Say in the daemon's words why not."""
     said = printable(reply.body.decode("utf-8", "replace").strip(), 400)
     print(f"{PLACE}: {said or f'the daemon answered {reply.status}'}", file=sys.stderr)
+    if reply.status == 504:  # the daemon goes on with what it could not answer in time
+        doubted()
     if reply.status >= 500:
         return NOT_REACHABLE
     return CALLERS_MISTAKE if reply.status == 400 else OUR_FAULT

@@ -15,17 +15,23 @@ from gpuwatch.export.access import name_of
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.escape import printable
-from gpuwatch.model.silence import LONGEST, Matcher, Silence
+from gpuwatch.model.silence import DAY, LONGEST, Matcher, Silence
 
 LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,99}")
 VALUE_LENGTH = 400
 COMMENT_LENGTH = 400
 MATCHERS = 16
-DAY = 86400
+ENDED = 100  # ended ones that are listed: those that ended last
+NOT_READ = "the alert memory has not been read yet: what was silenced before this start is not known, and silences nothing"
 
 
 class Silences(Protocol):
     """What the daemon knows of silences; every method may be called from any thread."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether those of earlier runs are among them."""
+        ...
 
     def add(self, matchers: Sequence[Matcher], seconds: float, *, author: str, comment: str) -> tuple[Silence, bool] | None:
         """Begin one now, and say whether it is on the disk; None where there are too many."""
@@ -46,7 +52,6 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     value: str
     is_equal: bool = True
-    is_regex: bool = False
 
 
 class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,15 +78,19 @@ class AskedError(Exception):
 def routes(silences: Silences, clock: Clock) -> tuple[Route, ...]:
     """Return the routes of silences."""
     return (
-        Route("/api/v1/silences", lambda _: listed(silences.known(), clock.wall())),
+        Route("/api/v1/silences", lambda _: listed(silences, clock.wall()), slow=True),
         Route("/api/v1/silences", lambda request: made(silences, request, clock.wall()), method="POST", changes=True),
         Route("/api/v1/silences/end", lambda request: ended(silences, request, clock.wall()), method="POST", changes=True),
     )
 
 
-def listed(known: Sequence[Silence], wall: float) -> Response:
-    """Answer with all silences, those that ended not long ago included."""
-    return Response.json({"version": __version__, "now": wall, "silences": [document(silence, wall) for silence in known]})
+def listed(silences: Silences, wall: float) -> Response:
+    """Answer with all silences that hold and those that ended last; without `complete` those of earlier runs are not known."""
+    complete, known = silences.is_whole, silences.known()
+    over = sorted((silence for silence in known if silence.is_over(wall)), key=lambda silence: silence.ends_at)[:-ENDED]
+    left_out = {silence.id for silence in over}
+    shown = [document(silence, wall) for silence in known if silence.id not in left_out]
+    return Response.json({"version": __version__, "now": wall, "complete": complete, "silences": shown})
 
 
 def made(silences: Silences, request: Request, wall: float) -> Response:
@@ -105,6 +114,8 @@ def ended(silences: Silences, request: Request, wall: float) -> Response:
     except AskedError as error:
         return Response.text(400, str(error))
     kept = silences.end(which.id, by=asker(request))
+    if kept is None and not silences.is_whole:
+        return Response.text(503, NOT_READ)
     if kept is None:
         return Response.text(404, f"there is no silence {printable(which.id, 40)}")
     silence, stored = kept
@@ -148,6 +159,4 @@ def checked(wish: Wish) -> list[Matcher]:
             raise AskedError(f'matchers: "{printable(condition.name, 40)}" is not the name of a label')
         if not 0 < len(condition.value) <= VALUE_LENGTH:
             raise AskedError(f"matchers: expected a value of 1 to {VALUE_LENGTH} characters for {condition.name}")
-        if condition.is_regex:
-            raise AskedError(f"matchers: {condition.name}: regular expressions are not understood")
     return [Matcher(name=one.name, value=one.value, is_equal=one.is_equal) for one in wish.matchers]

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-LONGEST = 30 * 86400.0  # seconds that a silence may last: what is to be quiet for longer is a rule to switch off
-OPERATORS = {(True, False): "=", (False, False): "!=", (True, True): "=~", (False, True): "!~"}  # by is_equal, is_regex
+DAY = 86400.0  # seconds
+LONGEST = 30 * DAY  # seconds that a silence may last: what is to be quiet for longer is a rule to switch off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,21 +14,21 @@ class Matcher:
     name: str
     value: str
     is_equal: bool = True
-    is_regex: bool = False  # not understood yet: such a matcher matches nothing, since too many messages beat too few
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether these labels are meant."""
-        return not self.is_regex and (labels.get(self.name, "") == self.value) is self.is_equal
+        return (labels.get(self.name, "") == self.value) is self.is_equal
 
     def __str__(self) -> str:
-        return f"{self.name}{OPERATORS[self.is_equal, self.is_regex]}{self.value}"
+        return f"{self.name}{'=' if self.is_equal else '!='}{self.value}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
     """A time in which nobody is told of the alerts that all matchers match; without matchers it is the whole host.
 
-    Times are wall clock. Who ends it early stands in `ended_by`, and `ends_at` is then the time at which that was done.
+    It begins when it is made. Times are wall clock. Who ends it early stands in `ended_by`, and `ends_at` is then the time at
+    which that was done.
     """
 
     id: str  # ULID
@@ -37,7 +37,6 @@ class Silence:
     ends_at: float
     author: str
     comment: str
-    created_at: float
     ended_by: str = ""
 
     @property
@@ -53,19 +52,9 @@ class Silence:
         """Whether it has ended. One that was ended by a person stays so, whatever the clock says later."""
         return bool(self.ended_by) or wall >= self.ends_at
 
-    def is_active(self, wall: float) -> bool:
-        """Whether it holds now. One that began when it was made holds from then on, also where the clock is set back."""
-        return not self.is_over(wall) and self.starts_at <= max(wall, self.created_at)
-
     def state(self, wall: float) -> str:
         """Return where it stands, in Alertmanager's words."""
-        return "expired" if self.is_over(wall) else "active" if self.is_active(wall) else "pending"
-
-    def turns_at(self, wall: float) -> float | None:
-        """Return when it next begins or ends, None where it never does again."""
-        if self.is_over(wall):
-            return None
-        return self.ends_at if self.is_active(wall) else self.starts_at
+        return "expired" if self.is_over(wall) else "active"
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.matchers)) or "the whole host"

@@ -7,6 +7,7 @@ ends.
 While an incident is silenced nothing is sent of it, as Alertmanager does: no start, no repeat, and no end either. What is still
 true when the silence ends is told then, after the usual wait of its group: what fires and was not told of, and the end of what
 was told before. What fired and ended inside the silence is never told (EN-09). A message decided before the silence goes out.
+The end of an incident is matched with the severity that was told: who heard that it is critical hears that it is over.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -77,11 +78,11 @@ def decide(
     silences: Collection[Silence] = (),
 ) -> Plan:
     """Compare every incident with what each channel knows of it; channels in `silent` are left as they are."""
-    audible = [found for found in incidents if not silencing(found, silences, channels.host_labels, wall)]
-    news, settled, repeats = compare(audible, marks, channels, wall=wall, silent=silent)
+    lasting = [silence for silence in silences if not silence.is_over(wall)]
+    news, settled, repeats = compare(incidents, marks, channels, wall=wall, silent=silent, silences=lasting)
     messages: list[Message] = []
     timers: dict[tuple[str, str], Group] = {}
-    looks = [mono + turn - wall for silence in silences if (turn := silence.turns_at(wall)) is not None]
+    looks = [mono + silence.ends_at - wall for silence in lasting]
     for key in dict.fromkeys((*news, *repeats, *groups)):
         group = timed(groups.get(key, Group()), news.get(key, []), mono)
         due = when(group)
@@ -107,17 +108,29 @@ def decide(
     return Plan(tuple(messages), tuple(settled), timers, min(looks, default=None))
 
 
-def silencing(incident: Incident, silences: Iterable[Silence], host_labels: Mapping[str, str], wall: float) -> list[Silence]:
-    """Return the silences that keep this incident from being told now."""
-    active = [silence for silence in silences if silence.is_active(wall)]
-    if not active:
+def silencing(
+    incident: Incident, silences: Collection[Silence], host_labels: Mapping[str, str], told: Severity | None = None
+) -> list[Silence]:
+    """Return those of these silences, none of which is over, that keep this incident from being told, or its end.
+
+    `told` is the severity that was told of it, where it was.
+    """
+    if not silences:
         return []
+    if told is not None and incident.state is AlertState.INACTIVE:
+        incident = replace(incident, severity=told)
     labels = labels_of(incident, host_labels)
-    return [silence for silence in active if silence.matches(labels)]
+    return [silence for silence in silences if silence.matches(labels)]
 
 
 def compare(
-    incidents: Iterable[Incident], marks: Marks, channels: Channels, *, wall: float, silent: frozenset[str]
+    incidents: Iterable[Incident],
+    marks: Marks,
+    channels: Channels,
+    *,
+    wall: float,
+    silent: frozenset[str],
+    silences: Collection[Silence],
 ) -> tuple[News, list[Told], dict[tuple[str, str], list[tuple[float, Incident]]]]:
     """Return the news of each group, the marks to settle silently, and when each told incident is due to be repeated."""
     news: News = {}
@@ -129,6 +142,8 @@ def compare(
             if channel.name in silent:
                 continue
             mark = marks.get((incident.id, channel.name))
+            if silencing(incident, silences, channels.host_labels, None if mark is None else mark.told.severity):
+                continue
             kind = change(incident, mark, channel, hears=channel.name in hearing)
             key = (channel.name, family(incident))
             if kind is not None:

@@ -234,7 +234,7 @@ class Notifier:
             news, self._inbox = self._inbox, {}
             memory, self._memory = self._memory, None
         silences = self._silences.lasting(wall)
-        active = {silence.id for silence in silences if silence.is_active(wall)}
+        active = {silence.id for silence in silences}
         # A silence that was made or ended, or that a step of the wall clock ended, is no news of an incident.
         if not news and memory is None and active == self._active and (self._look is None or mono < self._look):
             return

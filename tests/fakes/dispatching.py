@@ -64,9 +64,7 @@ class Story:
     def silence(self, seconds: float, *matchers: Matcher) -> "Story":
         """Silence what these match from now on, and look."""
         wall = self.clock.wall()
-        made = Silence(
-            id=self._id(), matchers=matchers, starts_at=wall, ends_at=wall + seconds, author="a", comment="", created_at=wall
-        )
+        made = Silence(id=self._id(), matchers=matchers, starts_at=wall, ends_at=wall + seconds, author="a", comment="")
         self.silences.append(made)
         return self.beat()
 

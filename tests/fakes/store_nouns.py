@@ -73,7 +73,6 @@ def silence(number: int, **changes: Any) -> Silence:
         ends_at=at + 3600,
         author="lena",
         comment="换风扇",
-        created_at=at,
     )
     return replace(made, **changes)
 

@@ -39,6 +39,7 @@ class Answers:
         self.clock = SystemClock()
         self.journal = Journal()
         self.silences = Silences(self.journal, self.clock, Ulid(self.clock), {})
+        self.silences.restore(())
 
     def beat(self) -> None:
         """Let a beat pass."""

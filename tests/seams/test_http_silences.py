@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,13 @@ import pytest
 
 from gpuwatch.client import Client, Reply
 from gpuwatch.export.access import REFUSAL, name_of
-from gpuwatch.export.silences import COMMENT_LENGTH, MATCHERS, VALUE_LENGTH
+from gpuwatch.export.silences import COMMENT_LENGTH, ENDED, MATCHERS, NOT_READ, VALUE_LENGTH
+from gpuwatch.model.silence import Silence
+from gpuwatch.notify import Silences
+from gpuwatch.store.ulid import Ulid
+from tests.fakes.clock import FakeClock
 from tests.fakes.ordinary import NOBODY
+from tests.fakes.until import PATIENCE
 from tests.fakes.web import Answers, Served, serving
 
 MAKE, END = "/api/v1/silences", "/api/v1/silences/end"
@@ -73,7 +79,7 @@ def test_a_silence_that_is_made_is_seen_by_everybody_and_says_who_made_it(served
     (seen,) = listed(served)
     assert (reply.status, made["stored"], made["silence"]) == (200, True, seen)
     assert (seen["author"], seen["comment"], seen["of"], seen["state"]) == (name_of(os.getuid()), "换风扇", "gpu=3", "active")
-    assert seen["matchers"] == [{"name": "gpu", "value": "3", "is_equal": True, "is_regex": False}]
+    assert seen["matchers"] == [{"name": "gpu", "value": "3", "is_equal": True}]
     assert seen["ends_at"] - seen["starts_at"] == 7200
 
 
@@ -114,7 +120,7 @@ JUNK: tuple[tuple[str, object, str], ...] = (
     (
         MAKE,
         {"seconds": 60, "matchers": [{"name": "gpu", "value": ".*", "is_regex": True}]},
-        "regular expressions are not understood",
+        "unknown field `is_regex`",
     ),
     (MAKE, {"seconds": 60, "matchers": [{"name": "gpu", "value": "3", "mood": 1}]}, "unknown field `mood`"),
     (MAKE, {"seconds": 60, "matchers": [{"name": "gpu", "value": "3"}] * (MATCHERS + 1)}, "matchers: expected at most"),
@@ -137,6 +143,54 @@ def test_what_cannot_be_done_is_refused_in_words_and_changes_nothing(
 def test_a_silence_that_is_not_known_cannot_be_ended(served: Served) -> None:
     reply = post(served, END, {"id": "no\x1bsuch"})
     assert (reply.status, reply.body) == (404, b"there is no silence no\\x1bsuch\n")
+
+
+def test_before_the_alert_memory_was_read_that_is_said_of_what_is_not_known(tmp_path: Path, answers: Answers) -> None:
+    answers.silences = Silences(answers.journal, answers.clock, Ulid(answers.clock), {})
+    with serving(tmp_path, answers=answers) as served:
+        reply = post(served, END, {"id": "x"})
+        assert (reply.status, reply.body) == (503, f"{NOT_READ}\n".encode())
+        assert json.loads(Client(served.address).get(MAKE).body)["complete"] is False
+        made = json.loads(post(served, MAKE, {"seconds": 60}).body)["silence"]
+        assert post(served, END, {"id": made["id"]}).status == 200  # what this run has made it knows
+        answers.silences.restore(())
+        assert post(served, END, {"id": "x"}).status == 404
+        assert json.loads(Client(served.address).get(MAKE).body)["complete"] is True
+
+
+def test_what_lasts_is_listed_and_of_what_is_over_the_hundred_that_ended_last(tmp_path: Path, answers: Answers) -> None:
+    clock = FakeClock(wall=answers.clock.wall() - 1000)
+    answers.silences = Silences(answers.journal, clock, Ulid(clock), {})
+    for number in range(2 * ENDED):
+        answers.silences.add((), 1 + number, author="lena", comment="")
+    answers.silences.add((), 1e6, author="lena", comment="lasts")
+    clock.forward(1000)
+    with serving(tmp_path, answers=answers) as served:
+        found = listed(served)
+    assert [silence["comment"] for silence in found if silence["state"] == "active"] == ["lasts"]
+    assert len(found) == ENDED + 1
+    assert min(silence["ends_at"] - silence["starts_at"] for silence in found) == ENDED + 1
+
+
+def test_a_list_that_takes_its_time_holds_no_other_page_up(tmp_path: Path, answers: Answers) -> None:
+    gate, entered = threading.Event(), threading.Event()
+
+    class Slow(Silences):
+        def known(self) -> list[Silence]:
+            entered.set()
+            gate.wait(PATIENCE)
+            return super().known()
+
+    answers.silences = Slow(answers.journal, answers.clock, Ulid(answers.clock), {})
+    with serving(tmp_path, answers=answers) as served:
+        asking = threading.Thread(target=listed, args=(served,))
+        asking.start()
+        try:
+            assert entered.wait(PATIENCE)
+            assert Client(served.address).get("/-/healthy").status == 200
+        finally:
+            gate.set()
+            asking.join(PATIENCE)
 
 
 def test_a_silence_that_the_disk_does_not_take_holds_and_says_so(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.clock import FakeClock
-from tests.fakes.incidents import HOT, ended, hot
+from tests.fakes.incidents import HOT, ended, hot, worse
 from tests.fakes.journal import Journal, Memory
 from tests.fakes.receiver import Receiver
 from tests.fakes.telling import Life, channels
@@ -37,7 +37,7 @@ def looks(life: Life) -> None:
     """Tick, and wait until the notifier has seen which silences hold."""
     life.notifier.tick()
     wall = life.clock.wall()
-    until(lambda: life.notifier._active == {one.id for one in life.silences.lasting(wall) if one.is_active(wall)})
+    until(lambda: life.notifier._active == {one.id for one in life.silences.lasting(wall)})
 
 
 def forward(life: Life, seconds: float) -> None:
@@ -123,6 +123,24 @@ def test_a_silence_that_is_found_late_holds_from_then_on(receiver: Receiver, clo
         late.tell(HOT)
         forward(late, 60)
         assert (receiver.requests, late.journal.memory().deliveries) == ([], [])
+
+
+def test_a_critical_alert_that_a_silence_was_made_for_is_told_while_the_disk_does_not_say_so(
+    receiver: Receiver, clock: FakeClock, journal: Journal
+) -> None:
+    """Told once too often rather than never: the silence cannot be known before the alert memory is read."""
+    with Life(channels(a=receiver.url), clock, journal) as life:
+        silence(life)
+        (found,) = life.silences.known()
+    with Life(channels(a=receiver.url), clock, Journal()) as late:
+        late.fire(worse(HOT), wait=5.0)
+        receiver.wait(1)
+        late.attempts(1)
+        late.notifier.restore(Memory(silences=[found]))
+        looks(late)
+        late.tell(ended(worse(HOT)), hot(4))
+        forward(late, 600)
+    assert told(receiver) == [("firing", ["3"])]
 
 
 def test_the_end_of_what_was_told_before_is_sent_after_the_silence(

@@ -2,6 +2,8 @@
 
 import json
 import re
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +13,11 @@ from gpuwatch.cli import main
 from gpuwatch.export.access import REFUSAL
 from gpuwatch.export.message import Response, Route
 from gpuwatch.export.server import Server
-from gpuwatch.export.sockets import listen_tcp
+from gpuwatch.export.sockets import listen_tcp, listen_unix
 from gpuwatch.model.silence import Matcher, Silence
+from gpuwatch.notify import Silences
+from gpuwatch.store.ulid import Ulid
+from tests.fakes.until import PATIENCE
 from tests.fakes.web import Answers, Served, serving
 
 ULID = "[0-9A-HJKMNP-TV-Z]{26}"
@@ -128,6 +133,46 @@ def test_who_may_not_is_told_who_may(served: Served, answers: Answers, capsys: S
     assert answers.silences.known() == []
 
 
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", b"junk\r\n\r\n"])
+def test_what_may_have_been_taken_although_no_whole_answer_came_is_said_to_be_so(
+    tmp_path: Path, capsys: Said, answer: bytes
+) -> None:
+    """The daemon may die, or be slow, between the deed and the answer."""
+    doubt = "gpuwatch silence: it may have been taken all the same: `gpuwatch silence --list` shows what holds\n"
+    path = tmp_path / "s"
+
+    def serve(listening: socket.socket) -> None:
+        for _ in range(3):
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+    with listen_unix(path) as listening:
+        server = threading.Thread(target=serve, args=(listening,), daemon=True)
+        server.start()
+        listening.settimeout(PATIENCE)
+        for words, doubts in ((["--for", "1h"], True), (["--end", "x"], True), (["--list"], False)):
+            assert main(["silence", *words, "--socket", str(path)]) == 3
+            assert (doubt in capsys.readouterr().err) == doubts
+        server.join(PATIENCE)
+
+
+def test_what_never_arrived_was_not_taken(tmp_path: Path, capsys: Said) -> None:
+    assert main(["silence", "--for", "1h", "--socket", str(tmp_path / "none")]) == 3
+    assert "it may have been taken" not in capsys.readouterr().err
+
+
+def test_before_the_alert_memory_was_read_that_is_said(tmp_path: Path, answers: Answers, capsys: Said) -> None:
+    answers.silences = Silences(answers.journal, answers.clock, Ulid(answers.clock), {})
+    with serving(tmp_path, answers=answers) as served:
+        assert silence(served, "--list") == 0
+        said = "gpuwatch silence: the alert memory has not been read yet: there may be more, which do not hold until then\n"
+        assert capsys.readouterr().err == said
+        assert silence(served, "--end", "01HF0000000000000000000001") == 3
+        assert "the alert memory has not been read yet" in capsys.readouterr().err
+
+
 def test_where_nobody_answers_it_is_exit_3(tmp_path: Path, capsys: Said) -> None:
     for words in (["--for", "1h"], ["--list"], ["--end", "x"]):
         assert main(["silence", *words, "--socket", str(tmp_path / "none")]) == 3
@@ -154,7 +199,7 @@ def test_an_answer_of_something_else_is_no_traceback(capsys: Said, body: bytes) 
         server.stop(2.0)
 
 
-@pytest.mark.parametrize(("status", "code"), [(409, 1), (401, 1), (500, 3), (503, 3)])
+@pytest.mark.parametrize(("status", "code"), [(409, 1), (401, 1), (500, 3), (503, 3), (504, 3)])
 def test_the_daemons_own_words_are_shown(capsys: Said, status: int, code: int) -> None:
     listening = listen_tcp("127.0.0.1:0")
     server = Server([listening], [Route("/api/v1/silences", lambda _: Response.text(status, "no\x1b"), method="POST")])
@@ -163,7 +208,9 @@ def test_the_daemons_own_words_are_shown(capsys: Said, status: int, code: int) -
         assert main(["silence", "--for", "1h", "--host", f"127.0.0.1:{listening.getsockname()[1]}"]) == code
     finally:
         server.stop(2.0)
-    assert capsys.readouterr().err == "gpuwatch silence: no\\x1b\n"
+    said = capsys.readouterr().err
+    assert said.startswith("gpuwatch silence: no\\x1b\n")
+    assert ("it may have been taken" in said) == (status == 504)
 
 
 def test_the_status_shows_what_is_silenced(tmp_path: Path, capsys: Said) -> None:

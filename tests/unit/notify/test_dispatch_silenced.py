@@ -16,6 +16,7 @@ from tests.fakes.incidents import HOT, ended, hot, milder, stale, worse
 
 HOUR = 3600.0
 GPU_3 = Matcher(name="gpu", value="3")
+WARNING = Matcher(name="severity", value="warning")
 
 
 def fires_and_ends_inside(story: Story) -> None:
@@ -72,8 +73,22 @@ def two_silences_overlap(story: Story) -> None:
     story.silence(100).forward(50).silence(100, GPU_3).tell(HOT).forward(600)
 
 
+def told_as_critical_and_ends_as_the_warning_that_is_silenced(story: Story) -> None:
+    story.silence(24 * HOUR, WARNING).tell(HOT).forward(60).tell(worse(HOT)).forward(60).tell(milder(worse(HOT)))
+    story.forward(600).tell(ended(milder(worse(HOT)))).forward(3 * HOUR, 10)
+
+
+def told_as_warning_and_ends_as_the_critical_that_is_silenced(story: Story) -> None:
+    story.tell(HOT).forward(20).silence(24 * HOUR, Matcher(name="severity", value="critical")).tell(worse(HOT))
+    story.forward(600).tell(ended(worse(HOT))).forward(3 * HOUR, 10)
+
+
+def told_as_warning_and_the_end_of_warnings_is_silenced(story: Story) -> None:
+    story.tell(HOT).forward(20).silence(24 * HOUR, WARNING).forward(600).tell(ended(HOT)).forward(3 * HOUR, 10)
+
+
 def severity_is_silenced(story: Story) -> None:
-    story.silence(HOUR, Matcher(name="severity", value="warning")).tell(HOT).forward(60).tell(worse(HOT)).forward(60)
+    story.silence(HOUR, WARNING).tell(HOT).forward(60).tell(worse(HOT)).forward(60)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +108,9 @@ def severity_is_silenced(story: Story) -> None:
         (one_of_two_gpus_is_silenced, [(10, "firing"), (HOUR + 10, "firing")]),
         (two_silences_overlap, [(160, "firing")]),
         (severity_is_silenced, [(65, "firing")]),
+        (told_as_critical_and_ends_as_the_warning_that_is_silenced, [(65, "firing"), (730, "resolved")]),
+        (told_as_warning_and_ends_as_the_critical_that_is_silenced, [(10, "firing"), (630, "resolved")]),
+        (told_as_warning_and_the_end_of_warnings_is_silenced, [(10, "firing")]),
     ],
 )
 def test_what_is_told_around_a_silence(happens: Callable[[Story], None], told: list[tuple[float, str]]) -> None:
@@ -129,10 +147,12 @@ def test_the_end_of_a_silence_is_a_time_to_look() -> None:
     assert [round(at) for at, _ in story.kinds] == [HOUR + 10]
 
 
-def test_a_clock_that_is_set_forth_ends_a_silence_and_one_set_back_does_not_wake_it() -> None:
+def test_a_clock_that_is_set_back_does_not_wake_what_is_silenced_and_one_set_forth_does() -> None:
     story = Story().silence(HOUR).tell(HOT).forward(60)
-    story.clock.step(2 * HOUR)
-    assert [round(at) for at, _ in story.forward(60).kinds] == [61 + 10]
+    story.clock.step(-2 * HOUR)
+    assert story.forward(HOUR, 10).kinds == []
+    story.clock.step(4 * HOUR)
+    assert [round(at) for at, _ in story.forward(60).kinds] == [60 + HOUR + 1 + 10]
 
 
 def test_a_channel_that_wants_no_end_gets_none_after_the_silence() -> None:
@@ -169,7 +189,7 @@ def test_nothing_is_told_of_what_is_silenced_and_the_last_word_is_true_once_all_
             story.tell(CHANGES[act](before))
         story.forward(seconds, 5.0)
         for _, delivery in story.sent[known:]:
-            meant = [silence for silence in story.silences if silence.is_active(delivery.created)]
+            meant = [silence for silence in story.silences if silence.starts_at <= delivery.created < silence.ends_at]
             assert not any(silence.matches(incident.labels) for silence in meant for incident in delivery.incidents)
     story.forward(600, 5.0)
     last: dict[str, Delivery] = {}

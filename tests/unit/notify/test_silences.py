@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpuwatch.catalogue import own
-from gpuwatch.model.silence import Matcher
+from gpuwatch.model.silence import DAY, Matcher
 from gpuwatch.notify.silences import LIMIT, Silences
 from gpuwatch.store.ulid import Ulid
 from tests.fakes.clock import FakeClock
@@ -115,6 +115,62 @@ def test_there_are_only_so_many_at_a_time_and_those_that_hold_are_never_forgotte
         host.clock.forward(20)
     known = [silence.id for silence in host.silences.known()]
     assert (known[0], len(known) <= 4 * LIMIT) == (first, True)
+
+
+@pytest.mark.parametrize("back", [2.0, 3600.0, 400 * DAY])
+def test_a_clock_that_is_set_back_makes_no_silence_longer(host: Host, back: float) -> None:
+    identity = host.add(*GPU_3)
+    host.clock.forward(1000)
+    host.clock.step(-back)
+    assert host.silencing == [identity]
+    (silence,) = host.silences.lasting(host.clock.wall())
+    assert silence.ends_at - host.clock.wall() == 2600
+    host.clock.forward(2599)
+    assert host.silencing == [identity]
+    host.clock.forward(1)
+    assert (host.silencing, host.silences.known()[0].state(host.clock.wall())) == ([], "expired")
+
+
+def test_a_silence_that_ended_by_its_length_stays_over_in_the_next_run_and_after_another_step(host: Host) -> None:
+    identity = host.add()
+    host.clock.step(-100 * DAY)
+    host.clock.forward(3600)
+    assert host.maintenance == 0.0
+    host.silences = host.again()
+    assert (host.maintenance, [silence.id for silence in host.silences.known()]) == (0.0, [identity])
+    host.clock.step(-DAY)
+    assert host.maintenance == 0.0
+
+
+def test_a_silence_has_at_most_its_whole_length_before_it_after_a_restart(host: Host) -> None:
+    identity = host.add()
+    host.clock.step(-400 * DAY)
+    host.silences = host.again()
+    assert host.silencing == [identity]
+    host.clock.forward(3600)
+    assert host.silencing == []
+
+
+def test_a_clock_that_jumps_forth_and_back_leaves_a_silence_as_it_was(host: Host) -> None:
+    identity = host.add()
+    host.clock.step(DAY)
+    seen = [host.silencing]
+    host.clock.step(-DAY)
+    assert [*seen, host.silencing] == [[], [identity]]
+
+
+def test_a_clock_that_is_slewed_leaves_the_end_where_it_was(host: Host) -> None:
+    host.add()
+    (made,) = host.silences.known()
+    host.clock.step(-0.5)
+    assert host.silences.known() == [made]
+
+
+def test_it_says_whether_what_earlier_runs_left_is_known(host: Host) -> None:
+    fresh = Silences(host.journal, host.clock, Ulid(host.clock), {})
+    before = fresh.is_whole
+    fresh.restore(())
+    assert (before, fresh.is_whole) == (False, True)
 
 
 def test_no_silence_is_longer_than_thirty_days(host: Host) -> None:
