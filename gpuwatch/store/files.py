@@ -35,7 +35,8 @@ class StoreError(Exception):
     """The database cannot be used now; the words say why, to a person."""
 
 
-DISK_ERRORS = (StoreError, SQLAlchemyError, sqlite3.Error, OSError)
+# the last two: a row holds what SQLite has no place for; SQLAlchemy lets them through as they are
+DISK_ERRORS = (StoreError, SQLAlchemyError, sqlite3.Error, OSError, UnicodeError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)

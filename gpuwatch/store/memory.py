@@ -6,7 +6,7 @@ costs one row a thing and not one a change; over 1,000 rows the oldest are dropp
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from weakref import WeakSet
 
@@ -57,12 +57,41 @@ class Ticket:
             self._settled.set()
 
 
+class Unit:
+    """Rows that reach the disk together or not at all: those of one commit, and of others that took the place of some of them."""
+
+    def __init__(self) -> None:
+        self.into: Unit | None = None  # what it has become a part of
+
+    def whole(self) -> "Unit":
+        """Return the unit that this one has become a part of, itself where it is none."""
+        unit = self
+        while unit.into is not None:
+            unit = unit.into
+        return unit
+
+    def join(self, other: "Unit") -> None:
+        """Become a part of another one."""
+        mine, whole = self.whole(), other.whole()
+        if mine is not whole:
+            mine.into = whole
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One row that waits for the disk, and the commits that wait with it."""
+    """One row that waits for the disk, the commits that wait with it, and the rows that go with it."""
 
     row: Row
     tickets: WeakSet[Ticket]
+    unit: Unit
+
+
+def units(taken: Mapping[Key, Entry]) -> list[dict[Key, Entry]]:
+    """Return rows by what must be written together."""
+    found: dict[Unit, dict[Key, Entry]] = {}
+    for key, entry in taken.items():
+        found.setdefault(entry.unit.whole(), {})[key] = entry
+    return list(found.values())
 
 
 class AlertMemory:
@@ -160,10 +189,11 @@ class AlertMemory:
                 self._gap = False
                 self._requeue()
 
-    def refused(self, entry: Entry) -> None:
-        """Give up a row that no database takes."""
+    def refused(self, entries: Iterable[Entry]) -> None:
+        """Give up rows that no database takes."""
         with self._lock:
-            self._drop(entry)
+            for entry in entries:
+                self._drop(entry)
 
     @property
     def waiting(self) -> int:
@@ -230,7 +260,7 @@ class AlertMemory:
     def _move(self, before: Key, key: Key, row: Row) -> None:
         """Put a row into the queue in place of one with another key, with the commits that wait for that."""
         entry = self._queue.pop(before, None)
-        self._enqueue(key, Entry(row, WeakSet() if entry is None else entry.tickets))
+        self._enqueue(key, Entry(row, WeakSet(), Unit()) if entry is None else replace(entry, row=row))
 
     def _requeue(self) -> None:
         rows = [*map(incident_row, self._incidents.values()), *map(told_row, self._told.values())]
@@ -238,20 +268,23 @@ class AlertMemory:
         rows += [blob_row(name, version, data) for name, (version, data) in self._blobs.items()]
         for key, row in rows:
             if key not in self._queue:
-                self._queue[key] = Entry(row, WeakSet())
+                self._queue[key] = Entry(row, WeakSet(), Unit())
 
     def _push(self, rows: Sequence[tuple[Key, Row]]) -> Ticket:
-        ticket = Ticket()
+        ticket, unit = Ticket(), Unit()
         if not rows:
             ticket.settle()
         for key, row in rows:
-            self._enqueue(key, Entry(row, WeakSet([ticket])))
+            self._enqueue(key, Entry(row, WeakSet([ticket]), unit))
         self._bound()
         return ticket
 
     def _enqueue(self, key: Key, entry: Entry) -> None:
         before = self._queue.pop(key, None)
-        self._queue[key] = entry if before is None else Entry(entry.row, before.tickets | entry.tickets)
+        if before is not None:
+            entry.unit.join(before.unit)
+            entry = replace(entry, tickets=before.tickets | entry.tickets)
+        self._queue[key] = entry
 
     def _bound(self) -> None:
         while len(self._queue) > QUEUE_LIMIT:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gpuwatch.model.alert import AlertState, Severity
 from gpuwatch.model.delivery import Outcome
-from gpuwatch.store.memory import QUEUE_LIMIT, AlertMemory
+from gpuwatch.store.memory import QUEUE_LIMIT, AlertMemory, units
 from gpuwatch.store.records import Found
 from tests.fakes.store_nouns import EPOCH, delivery, incident, silence, told, ulid
 
@@ -64,6 +64,33 @@ def test_a_ticket_says_no_until_its_rows_are_written() -> None:
     assert not ticket.wait(0)
     memory.written(taken.values())
     assert ticket.wait(0)
+
+
+def test_what_was_committed_together_stays_together_and_apart_from_the_rest() -> None:
+    """Also where nobody holds the ticket any more, and where the rows came back from a disk that refused."""
+    memory = AlertMemory()
+    memory.commit([], [told(1)], [delivery(1)])
+    memory.commit([incident(2)], [told(2)], [])
+    memory.put_back(memory.take())
+    memory.save("engine", 1, b"state")
+    memory.commit([incident(3)], [], [delivery(1)])  # in place of a row of the first: these two cannot be told apart
+    found = [sorted(key[0] for key in part) for part in units(memory.take())]
+    assert sorted(found) == [["delivery", "incident", "told"], ["incident", "told"], ["state"]]
+
+
+def test_rows_that_are_written_again_and_again_while_the_disk_is_dead_cost_no_more_each_time() -> None:
+    memory = AlertMemory()
+    memory.commit([incident(1)], [], [delivery(1)])
+    for attempt in range(5_000):
+        memory.attempted(delivery(1), Outcome.retry("status 503"), float(attempt))
+    taken = memory.take()
+    assert len(units(taken)) == 1
+    steps = 0
+    for entry in taken.values():
+        unit = entry.unit
+        while unit.into is not None:
+            unit, steps = unit.into, steps + 1
+    assert steps <= 2
 
 
 def test_a_commit_of_nothing_is_on_disk_at_once() -> None:
