@@ -126,7 +126,7 @@ class Beat:
                 return
             try:
                 self.once()
-            except Exception:
+            except BaseException:  # root of the thread: no fault must end all judging
                 if self._failing_since is None:
                     self._failing_since = self._clock.mono()
                     log.exception("a beat failed: nothing is judged until one is whole again")

@@ -22,6 +22,7 @@ from gpuwatch.export.connection import Connection, Limits
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.export.password import Passwords
 from gpuwatch.export.pool import Pool, PoolFullError
+from gpuwatch.export.refusals import Refusals
 from gpuwatch.export.webconfig import WebConfig
 from gpuwatch.model.clock import Clock, SystemClock
 
@@ -59,6 +60,7 @@ class Server:
         self._connections: dict[Connection, asyncio.Task[Any] | None] = {}
         self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
         self._waiting: dict[Connection, None] = {}  # those that wait for a request, the longest first
+        self._refusals = Refusals()
         self._failing: set[str] = set()
         self._said: set[str] = set()
         self._ticks = 0
@@ -101,7 +103,7 @@ class Server:
     def _run(self) -> None:
         try:
             asyncio.run(self._main())
-        except Exception as error:
+        except BaseException as error:
             if not self._started.is_set():
                 self._failure = error
             else:
@@ -255,7 +257,7 @@ class Server:
         allowed = may_change(request.peer, proven=request.user is not None, daemon=os.getuid(), admins=admin_group())
         if not allowed or "origin" in request.headers:
             who = f"user {name_of(request.peer.uid)}" if request.peer else f"TCP user {request.user}"
-            log.warning("%s %s refused: %s %s", route.method, route.path, who, REFUSAL)
+            self._refusals.note(f"{route.method} {route.path} refused: {who} {REFUSAL}", self._clock.mono())
             return Response.text(403, REFUSAL)
         return self._handle(route, request)
 
@@ -263,7 +265,7 @@ class Server:
         """Call the handler; what it raises is one answer 500, logged when it begins and when it ends."""
         try:
             response = route.handler(request)
-        except Exception:
+        except BaseException:  # whatever it raises ends neither the loop nor a thread
             if route.path not in self._failing:
                 self._failing.add(route.path)
                 log.exception("%s cannot be answered", route.path)

@@ -179,7 +179,7 @@ class Notifier:
     def _run(self) -> None:
         try:
             asyncio.run(self._main())
-        except Exception as error:  # the root of the thread: without it nobody would be told, and nobody would know
+        except BaseException as error:  # the root of the thread: without it nobody would be told, and nobody would know
             log.exception("nobody is told until gpuwatch starts again: a fault of gpuwatch itself")
             self._failed = f"nobody is told until gpuwatch starts again: a fault of gpuwatch itself ({type(error).__name__})"
 

@@ -138,7 +138,7 @@ class Crew:
     def _turn_safely(self) -> None:
         try:
             self._turn()
-        except Exception as error:  # root of the thread: without it nothing is asked any more
+        except BaseException as error:  # root of the thread: without it nothing is asked any more
             if repr(error) != self._bug:
                 self._bug = repr(error)
                 log.exception("%s: a bug in its supervision; it goes on", self.name)
@@ -227,7 +227,7 @@ class Crew:
                 self._take(worker, wire.from_worker(body))
         except wire.WireError as error:
             words = f"sent junk ({error})"
-        except Exception as error:  # root of the thread: the process without a listener is of no use
+        except BaseException as error:  # root of the thread: the process without a listener is of no use
             log.exception("%s: a bug in listening to a worker", self.name)
             words = f"could not be listened to ({type(error).__name__})"
         self._events.put(Broke(worker, words))

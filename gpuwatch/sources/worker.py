@@ -12,6 +12,7 @@ import queue
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO, cast
 
@@ -135,7 +136,7 @@ class Worker:
             skip = frozenset(item.removeprefix(head) for item in ask.skip if item.startswith(head))
             try:
                 source.ask(ask.tier, skip, answer)
-            except Exception as error:  # noqa: BLE001 - root of a source's work: its bug must not cost the other sources
+            except BaseException as error:  # noqa: BLE001 - root of a source's work: nothing it raises costs the other sources
                 self._fail(name, ask.number, "raised", error)
                 answer.done()
 
@@ -158,12 +159,12 @@ class Worker:
         self._missing.pop(name, None)
         try:
             self._sources[name] = load(self._table[name])(self._config, self._clock)
-        except Exception as error:  # noqa: BLE001 - a source may do anything when it is imported; the others go on
+        except BaseException as error:  # noqa: BLE001 - what a source imports may raise anything, SystemExit too; the others go on
             self._missing[name] = self._fail(name, number, "cannot be built", error)
 
-    def _fail(self, name: str, number: int, what: str, error: Exception) -> str:
+    def _fail(self, name: str, number: int, what: str, error: BaseException) -> str:
         """Tell the daemon each time, and the log once for each kind of failure."""
-        words = f"{what}: {type(error).__name__}: {error}"
+        words = f"{what}: {traceback.format_exception_only(error)[-1].strip()}"
         bug = (name, f"{what}: {type(error).__name__}")
         if bug not in self._bugs:
             self._bugs.add(bug)

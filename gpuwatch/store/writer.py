@@ -148,7 +148,7 @@ class Writer:
                 self._woken, stopping = False, self._stopping
             try:
                 self._round(last=stopping)
-            except Exception:  # the root of the thread: a fault of ours must not end all writing
+            except BaseException:  # the root of the thread: no fault must end all writing
                 log.exception("the store's writing thread failed and goes on")
                 for side in (self.state, self.history):
                     self._drop(side, f"the {side.database.layout.name} stumbled over a fault of gpuwatch")

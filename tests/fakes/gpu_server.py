@@ -100,6 +100,11 @@ class GpuServer:
         until(lambda: self.daemon.get("/-/healthy")[0] == 200, seconds)
         return self.daemon.until(lambda page: page.state("gpuwatch_driver_state") == state, seconds)
 
+    def until_dropped(self, count: int, seconds: float = PATIENCE) -> Page:
+        """Wait until the alert of a lost GPU fires for so many."""
+        firing = {"rule": "gpu_dropped", "state": "firing"}
+        return self.daemon.until(lambda page: len(page.all("gpuwatch_alert_state", **firing)) == count, seconds)
+
     def moves(self, cards: Collection[int], seconds: float = PATIENCE) -> None:
         """Fail unless the series of these cards follow what their hardware does: each temperature is set anew and seen."""
         wanted = {}

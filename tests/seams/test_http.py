@@ -1,5 +1,6 @@
 """HTTP over a real socket: what is answered, what is refused, and by whom a connection may be held up."""
 
+import asyncio
 import gzip
 import http.client
 import logging
@@ -15,7 +16,7 @@ import pytest
 from gpuwatch.client import Client
 from gpuwatch.export.access import REFUSAL, Peer, admin_group, peer_of
 from gpuwatch.export.message import Request, Response, Route
-from gpuwatch.export.pool import THREADS, WAITING
+from gpuwatch.export.pool import THREADS, WAITING, Pool
 from gpuwatch.export.server import Server
 from tests.fakes.until import PATIENCE, SLOWER
 from tests.fakes.web import Answers, Served, read_all, serving, talk, until
@@ -28,7 +29,8 @@ class Echo:
     """Routes that tell what they were asked, change state, fail, or wait until they are let go."""
 
     def __init__(self) -> None:
-        self.go, self.broken, self.asked = threading.Event(), True, 0
+        self.go, self.asked = threading.Event(), 0
+        self.error: BaseException | None = RuntimeError("fails")
         self.requests: list[Request] = []
 
     def echo(self, request: Request) -> Response:
@@ -37,9 +39,9 @@ class Echo:
         return Response(200, request.body)
 
     def fail(self, _: Request) -> Response:
-        """Raise while broken."""
-        if self.broken:
-            raise RuntimeError("fails")
+        """Raise while there is an error to raise."""
+        if self.error is not None:
+            raise self.error
         return Response.text(200, "fine")
 
     def wait(self, _: Request) -> Response:
@@ -186,13 +188,39 @@ def test_gzip_is_sent_to_those_who_take_it(served: Served) -> None:
     assert b"\ngpuwatch_gpu_power_watts{" in gzip.decompress(body)
 
 
+def test_work_that_panics_costs_itself_and_no_thread() -> None:
+    """bcrypt panics by raising what is no Exception."""
+
+    def panic() -> str:
+        raise KeyboardInterrupt
+
+    def fine() -> str:
+        return "fine"
+
+    async def work(pool: Pool) -> list[str]:
+        said = []
+        for act in (panic, panic, fine):
+            try:
+                said.append(await asyncio.wait_for(pool.run(act), PATIENCE))
+            except RuntimeError as error:
+                said.append(str(error))
+        return said
+
+    pool = Pool(threads=1)
+    pool.start()
+    assert asyncio.run(work(pool)) == ["work ended by KeyboardInterrupt"] * 2 + ["fine"]
+    pool.stop(PATIENCE)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("fails"), SystemExit("fails")])
 def test_a_handler_that_fails_is_one_500_and_is_logged_once_until_it_works(
-    served: Served, echo: Echo, caplog: pytest.LogCaptureFixture
+    served: Served, echo: Echo, caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
     caplog.set_level(logging.INFO, "gpuwatch.export")
+    echo.error = error
     client = Client(served.address)
     assert [client.get("/fail").status for _ in range(3)] == [500, 500, 500]
-    echo.broken = False
+    echo.error = None
     assert [client.get("/fail").status for _ in range(3)] == [200, 200, 200]
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
 

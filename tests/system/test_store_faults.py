@@ -96,11 +96,6 @@ def until_well(server: GpuServer, seconds: float = PATIENCE) -> None:
         pause.wait(0.1)
 
 
-def until_alerts(server: GpuServer, count: int) -> None:
-    """Wait until so many alerts fire."""
-    server.daemon.until(lambda page: len(page.all("gpuwatch_alert_state", rule="gpu_dropped", state="firing")) == count)
-
-
 def locks(holder: sqlite3.Connection) -> bool:
     """Take the file for ourselves; False where somebody is at it."""
     try:
@@ -162,7 +157,7 @@ def earlier(folder: Path) -> None:
         server.wait_up(4)
         server.nvml.lose(1)
         server.nvml.lose(2)
-        until_alerts(server, 2)
+        server.until_dropped(2)
         assert server.daemon.stop() == 0
         store = Store(config.Store(url=f"sqlite:///{server.daemon.database}"), MACHINE, SystemClock())
         assert store.start() == []
@@ -188,7 +183,7 @@ def at_the_start(folder: Path, library: Path, left: Path, kind: str) -> Seen:
         fault.enter_context(faulty(server, disk, kind))
         with server:
             until(lambda: server.daemon.get("/-/healthy")[0] == 200)
-            until_alerts(server, 2)
+            server.until_dropped(2)
             seen.status = server.daemon.status()["store"]
             page = server.answers_quickly()
             seen.up, seen.expected = page.value("gpuwatch_database_up"), [page.value("gpuwatch_gpus_expected")]
@@ -244,7 +239,7 @@ def to_the_end(folder: Path, library: Path, kind: str) -> Seen:
         until_well(server)
         with faulty(server, disk, kind):
             server.nvml.lose(0)
-            until_alerts(server, 1)
+            server.until_dropped(1)
             seen.stopped = server.daemon.stop(5.0 + SLOWER)
         seen.log = server.daemon.said().splitlines()
     return seen
