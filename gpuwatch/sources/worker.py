@@ -121,7 +121,10 @@ class Worker:
             self._build(name, 0)
 
     def ask(self, ask: wire.Ask) -> None:
-        """Let every source answer, one after another; one that raises has the bug to itself."""
+        """Let every source answer, one after another; one that raises has the bug to itself.
+
+        One that leaves the interpreter (SystemExit) ends the process, which says so: the next one skips what it was at.
+        """
         round_ = Round(ask.number, self._pipe, self._names)
         if not self._names:
             self._pipe.send(wire.Done(ask.number))
@@ -136,7 +139,7 @@ class Worker:
             skip = frozenset(item.removeprefix(head) for item in ask.skip if item.startswith(head))
             try:
                 source.ask(ask.tier, skip, answer)
-            except BaseException as error:  # noqa: BLE001 - root of a source's work: nothing it raises costs the other sources
+            except Exception as error:  # noqa: BLE001 - root of a source's work: its bug must not cost the other sources
                 self._fail(name, ask.number, "raised", error)
                 answer.done()
 
