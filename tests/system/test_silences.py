@@ -3,6 +3,7 @@
 The stories are told at the same time, each by a daemon of its own.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -92,10 +93,31 @@ def killed(folder: Path) -> None:
         assert server.said(f"silence {identity} of the whole host is ended by ") == 1
 
 
+def by_host_label(folder: Path) -> None:
+    """A silence of all hosts of a rack: what shows it, and what holds messages back, know the same labels of this host."""
+    config = '[host]\nname = "vision-07"\nlabels = { rack = "A3" }\n'
+    with Receiver() as receiver, GpuServer(folder, gpus=2, receiver=receiver, config=config) as server:
+        server.wait_up(2)
+        silence(server.daemon, "--for", "1h", "rack=B1")
+        identity = silence(server.daemon, "--for", "1h", "rack=A3")
+        server.nvml.lose(1)
+        server.daemon.until(dropped)
+        (alert,) = server.daemon.status()["alerts"]
+        (same,) = json.loads(server.daemon.get("/api/v1/alerts")[1])["alerts"]
+        assert (alert["silenced_by"], same["silenced_by"]) == ([identity], [identity])
+        began = time.time()
+        silence(server.daemon, "--end", identity)
+        (got,) = receiver.wait(1, PATIENCE)
+        assert got.wall >= began
+        (alert,) = server.daemon.status()["alerts"]
+        assert alert["silenced_by"] == []
+        assert server.daemon.stop() == 0
+
+
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[None]]]:
-    """Tell both stories."""
-    stories: tuple[Callable[[Path], None], ...] = (by_itself, killed)
+    """Tell all stories."""
+    stories: tuple[Callable[[Path], None], ...] = (by_itself, killed, by_host_label)
     with ThreadPoolExecutor() as pool:
         yield {story.__name__: pool.submit(story, tmp_path_factory.mktemp(story.__name__)) for story in stories}
 
@@ -106,6 +128,10 @@ def test_a_gpu_that_is_lost_in_a_silence_is_told_once_it_has_ended_by_itself(tol
 
 def test_a_silence_survives_a_kill_and_shows_as_maintenance_until_a_person_ends_it(told: dict[str, Future[None]]) -> None:
     told["killed"].result()
+
+
+def test_a_silence_by_a_label_of_the_host_shows_in_the_alert_and_holds_its_message(told: dict[str, Future[None]]) -> None:
+    told["by_host_label"].result()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run the command as another user than the daemon's")

@@ -198,9 +198,51 @@ def test_every_user_of_the_host_may_read(open_folder: Path) -> None:
         assert (status.returncode, status.stderr) == (0, "")
         assert "8 of 8 up" in status.stdout
         assert as_nobody("status", "--json", "--socket", str(daemon.socket)).stdout.startswith("{")
+        assert as_nobody("silence", "--list", "--socket", str(daemon.socket)).stdout == "nothing is silenced\n"
+        shown = as_nobody("config", "show", "--config", str(daemon.file))
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert json.loads(shown.stdout)["http"]["socket"] == str(daemon.socket)
         assert daemon.stop() == 0
     assert as_nobody("metrics").returncode == 0
     assert as_nobody("version").returncode == 0
+
+
+def as_stranger(python: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python as an ordinary user from its first instruction on, with what this one can import."""
+    environ = {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+        "HOME": "/nonexistent",
+        "PATH": "/usr/bin:/bin",
+    }
+    other: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    command = [python, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd="/", env=environ, **other)
+
+
+@pytest.fixture(scope="module")
+def python() -> str:
+    """A Python that an ordinary user may run, and in which that user can import gpuwatch."""
+    for candidate in (sys.executable, "/usr/bin/python3"):
+        try:
+            if as_stranger(candidate, "-c", "import gpuwatch.cli.read").returncode == 0:
+                return candidate
+        except PermissionError:
+            continue
+    pytest.skip("the folder of this Python or of gpuwatch is closed to other users, and /usr/bin/python3 cannot stand in")
+
+
+def test_every_user_of_the_host_may_read_a_source_and_the_api(open_folder: Path, python: str) -> None:
+    """`read` starts a worker, which only a Python that this user may run can do."""
+    read = as_stranger(python, "-m", "gpuwatch", "read", "host")
+    assert (read.returncode, read.stderr) == (0, "")
+    assert {reading["subject"] for reading in json.loads(read.stdout)} >= {"host"}
+    with Running(open_folder, config="[sources.simulated]\nenabled = true") as daemon:
+        daemon.wait_ready()
+        for path in ("/api/v1/alerts", "/api/v1/view", "/api/v1/status", "/api/v1/silences", "/metrics", "/-/ready"):
+            ask = f"from gpuwatch.client import Client; print(Client({str(daemon.socket)!r}).get({path!r}).status)"
+            asked = as_stranger(python, "-c", ask)
+            assert (path, asked.stdout, asked.stderr) == (path, "200\n", "")
+        assert daemon.stop() == 0
 
 
 @pytest.mark.parametrize("command", ["run", "config check"])
