@@ -204,3 +204,14 @@ def test_gpuwatch_read_tells_of_what_does_not_return(tmp_path: Path) -> None:
     server.nvml.release(1)
     server.nvml.hang(None, "nvmlInitWithFlags")
     assert "has not returned" in server.read_nvml()["driver"]["fault"]["words"]
+
+
+def test_gpuwatch_read_tells_of_gpus_that_hang_however_long_nvml_takes_to_begin(tmp_path: Path) -> None:
+    """Its rounds end within the deadline, and by then what hangs has hung for less: it is asked for again."""
+    server = GpuServer(tmp_path, gpus=3)
+    server.nvml.delay(1.2, "nvmlInitWithFlags")  # of a deadline of 2 s
+    server.nvml.hang(1)
+    server.nvml.hang(2, "nvmlDeviceGetUtilizationRates")
+    read = server.read_nvml()
+    faults = [read[f"gpu {server.nvml.uuid(card)}"]["fault"] for card in range(3)]
+    assert [fault and fault["kind"] for fault in faults] == [None, "hung", "hung"]
