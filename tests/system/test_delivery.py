@@ -38,11 +38,6 @@ def until_stored(server: GpuServer, statement: str, seconds: float = PATIENCE) -
         pause.wait(0.05)
 
 
-def until_alerts(server: GpuServer, count: int) -> None:
-    """Wait until so many GPUs are known to be lost."""
-    server.daemon.until(lambda page: len(page.all("gpuwatch_alert_state", rule="gpu_dropped", state="firing")) == count)
-
-
 def about(receiver: Receiver) -> set[str]:
     """Return the GPUs of which messages have come."""
     return {alert["labels"]["gpu"] for got in list(receiver.requests) for alert in got.json["alerts"]}
@@ -76,7 +71,7 @@ def dead(folder: Path) -> None:
         receiver.wait(1)
         server.daemon.wait_ready()
         server.nvml.lose(2)
-        until_alerts(server, 2)
+        server.until_dropped(2)
         server.daemon.kill()
         receiver.always = Answer(503)
         server.daemon.start()
@@ -97,6 +92,9 @@ def dead(folder: Path) -> None:
         assert got[0].headers["webhook-id"] == first == receiver.requests[0].headers["webhook-id"]
         assert all(one.json["late_seconds"] >= HOUR for one in got)
         assert len({one.headers["webhook-id"] for one in receiver.requests}) == 2
+        # a run says once that it met it dead, however often it tries; the run that met it well has nothing to say
+        said = [server.said(f"receiver oncall: messages wait: {words}") for words in ("connection refused", "status 503")]
+        assert (said, server.said("receiver oncall takes messages again")) == ([1, 1], 0)
 
 
 # --- killed -------------------------------------------------------------------------------------------------------------
@@ -122,7 +120,7 @@ def killed(folder: Path, seed: int = 1, kills: int = KILLS) -> None:
         until_stored(server, f"SELECT 1 WHERE (SELECT count(*) FROM told) = {lost}")
         until_stored(server, "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM delivery WHERE state != 'sent')")
         server.daemon.wait_ready()
-        until_alerts(server, lost)
+        server.until_dropped(lost)
         assert server.daemon.stop() == 0
         told: dict[str, list[str]] = {}  # by id of the message: what it was about
         for got in receiver.requests:
@@ -166,7 +164,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
         yield {story.__name__: pool.submit(story, tmp_path_factory.mktemp(story.__name__)) for story in stories}
 
 
-def test_a_stop_in_the_middle_of_a_send_takes_five_seconds_at_most_and_loses_nothing(told: dict[str, Future[None]]) -> None:
+def test_a_stop_in_the_middle_of_a_send_loses_nothing(told: dict[str, Future[None]]) -> None:
     told["stopped"].result()
 
 

@@ -181,6 +181,31 @@ def test_s7_a_driver_that_never_returns_costs_one_gpu_and_no_restart(tmp_path: P
     assert server.said("GPU 2 .* (comes back|answers again)") == 1, server.daemon.said()  # the first run ended before
 
 
+def test_s1_a_card_that_is_lost_by_unknown_error_is_one_critical_message(tmp_path: Path, night: Night) -> None:
+    """NVIDIA/nvidia-docker#1553: the same loss shows as 999 instead of 15, or as one and then the other; over a restart too."""
+    assert night.morning.receiver  # S1 goes on meanwhile
+    with Receiver() as receiver, GpuServer(tmp_path, gpus=3, receiver=receiver) as server:
+        server.wait_up(3)
+        server.nvml.lose(1, 999)
+        message = server.wait_message(lambda message: message["kind"] == "firing")
+        (alert,) = message["alerts"]
+        assert (alert["rule"], alert["severity"], alert["labels"]["gpu"]) == ("gpu_dropped", "critical", "1")
+        page = server.daemon.page()
+        assert (page.value("gpuwatch_gpu_up", gpu="1"), page.state("gpuwatch_driver_state")) == (0, "ok")
+        server.nvml.lose(1, 15)
+        server.daemon.until(lambda page: page.state("gpuwatch_gpu_state", gpu="1") == "lost")
+        server.nvml.lose(1, 999)
+        server.moves([0, 2])
+        assert server.daemon.stop() == 0
+        server.daemon.start()
+        server.wait_up(2)
+        server.moves([0, 2])
+        (after,) = server.daemon.status()["alerts"]
+        assert (after["id"], after["state"]) == (alert["incident_id"], "firing")
+        assert server.daemon.stop() == 0  # what is due goes out at the latest now
+        assert [got["kind"] for got in server.messages()] == ["firing"]
+
+
 def test_s12d_indexes_that_are_swapped_are_nothing(tmp_path: Path) -> None:
     with Receiver() as receiver, GpuServer(tmp_path, receiver=receiver) as server:
         server.wait_up(8)
