@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuwatch.export.access import REFUSAL, admin_group, may_change, name_of, peer_of
+from gpuwatch.export.access import IN_A_PAGE, admin_group, completed, may_change, name_of, peer_of, refusal
 from gpuwatch.export.connection import Connection, Limits
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.export.password import Passwords
@@ -254,11 +254,13 @@ class Server:
 
     def _change(self, route: Route, request: Request) -> Response:
         """Let those change state who may; a page in a browser may not, whoever's browser it is."""
-        allowed = may_change(request.peer, proven=request.user is not None, daemon=os.getuid(), admins=admin_group())
+        peer = None if request.peer is None else completed(request.peer)
+        allowed = may_change(peer, proven=request.user is not None, daemon=os.getuid(), admins=admin_group())
         if not allowed or "origin" in request.headers:
-            who = f"user {name_of(request.peer.uid)}" if request.peer else f"TCP user {request.user}"
-            self._refusals.note(f"{route.method} {route.path} refused: {who} {REFUSAL}", self._clock.mono())
-            return Response.text(403, REFUSAL)
+            words = IN_A_PAGE if "origin" in request.headers else refusal(peer)
+            who = f"user {name_of(peer.uid)}" if peer else f"TCP user {request.user}"
+            self._refusals.note(f"{route.method} {route.path} refused: {who}: {words}", self._clock.mono())
+            return Response.text(403, words)
         return self._handle(route, request)
 
     def _handle(self, route: Route, request: Request) -> Response:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.client import Client
-from gpuwatch.export.access import REFUSAL, Peer, admin_group, peer_of
+from gpuwatch.export.access import IN_A_PAGE, OVER_TCP, Peer, admin_group, peer_of
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.export.pool import THREADS, WAITING, Pool
 from gpuwatch.export.server import Server
@@ -276,13 +276,14 @@ def test_over_tcp_without_a_password_nobody_may_change_state(
     served: Served, echo: Echo, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = talk(served, CHANGE)
-    assert (status(answer), answer.endswith(f"{REFUSAL}\n".encode()), echo.requests) == (403, True, [])
+    assert (status(answer), answer.endswith(f"{OVER_TCP}\n".encode()), echo.requests) == (403, True, [])
     assert "POST /change refused" in caplog.text
 
 
 def test_a_page_in_a_browser_may_not_change_state(served: Served, echo: Echo) -> None:
     sent = b"POST /change HTTP/1.1\r\nHost: x\r\nOrigin: http://evil\r\nContent-Length: 0\r\n\r\n"
-    assert (status(over_unix(served.path, sent)), echo.requests) == (403, [])
+    answer = over_unix(served.path, sent)
+    assert (status(answer), answer.endswith(f"{IN_A_PAGE}\n".encode()), echo.requests) == (403, True, [])
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

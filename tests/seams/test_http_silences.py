@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.client import Client, Reply
-from gpuwatch.export.access import REFUSAL, name_of
+from gpuwatch.export.access import OVER_TCP, REFUSAL, name_of
 from gpuwatch.export.silences import COMMENT_LENGTH, ENDED, MATCHERS, NOT_READ, VALUE_LENGTH
 from gpuwatch.model.silence import Silence
 from gpuwatch.notify import Silences
@@ -208,7 +208,7 @@ def test_over_tcp_without_a_password_nobody_makes_or_ends_one(
 ) -> None:
     client = Client(served.address)
     replies = [client.post(MAKE, b'{"seconds": 60}'), client.post(END, b'{"id": "x"}')]
-    assert [(reply.status, reply.body.decode().strip()) for reply in replies] == [(403, REFUSAL)] * 2
+    assert [(reply.status, reply.body.decode().strip()) for reply in replies] == [(403, OVER_TCP)] * 2
     assert (listed(served), answers.journal.commits) == ([], [])
     assert f"POST {END} refused" in caplog.text
 
@@ -230,7 +230,7 @@ def test_another_user_sees_silences_and_can_neither_make_nor_end_one(
     assert ([silence["state"] for silence in listed(served)], answers.journal.commits) == (["active"], commits)
     who = name_of(NOBODY)
     assert [record.getMessage() for record in caplog.records] == [
-        f"POST {path} refused: user {who} {REFUSAL}" for path in (MAKE, END)
+        f"POST {path} refused: user {who}: {REFUSAL}" for path in (MAKE, END)
     ]
 
 

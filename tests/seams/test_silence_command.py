@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.cli import main
-from gpuwatch.export.access import REFUSAL
+from gpuwatch.export.access import OVER_TCP
 from gpuwatch.export.message import Response, Route
 from gpuwatch.export.server import Server
 from gpuwatch.export.sockets import listen_tcp, listen_unix
@@ -129,7 +129,7 @@ def test_a_silence_that_there_is_not_is_exit_1(served: Served, capsys: Said) -> 
 
 def test_who_may_not_is_told_who_may(served: Served, answers: Answers, capsys: Said) -> None:
     assert main(["silence", "--for", "1h", "--host", served.address]) == 1
-    assert capsys.readouterr().err == f"gpuwatch silence: {REFUSAL}\n"
+    assert capsys.readouterr().err == f"gpuwatch silence: {OVER_TCP}\n"
     assert answers.silences.known() == []
 
 

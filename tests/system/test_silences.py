@@ -151,4 +151,4 @@ def test_an_ordinary_user_sees_silences_and_can_make_or_end_none(open_folder: Pa
         assert [found["id"] for found in daemon.status()["silences"]] == [identity]
         assert daemon.stop() == 0
     for path in ("/api/v1/silences", "/api/v1/silences/end"):
-        assert len(re.findall(rf"POST {path} refused: user \S+ needs root or group gpuwatch-admin\n", daemon.said())) == 1
+        assert len(re.findall(rf"POST {path} refused: user \S+: needs root or group gpuwatch-admin\n", daemon.said())) == 1
