@@ -140,6 +140,22 @@ def test_access_that_a_container_loses_is_not_eight_dead_gpus(tmp_path: Path) ->
     assert said == (1, 1), server.daemon.said()
 
 
+@pytest.mark.parametrize("code", [4, 999])
+def test_nodes_that_are_gone_under_the_only_gpu_of_a_host_are_not_a_lost_card(tmp_path: Path, code: int) -> None:
+    with GpuServer(tmp_path, gpus=1) as server:
+        server.wait_up(1)
+        server.nvml.nodes(there=False)
+        server.nvml.answer_all(code)
+        server.until_driver("no_nodes")
+        page = server.daemon.until(lambda page: page.value("gpuwatch_gpu_up", gpu="0") == 0)
+        assert page.state("gpuwatch_gpu_down_reason", "reason", gpu="0") == "driver"
+        server.nvml.nodes()
+        server.nvml.answer_all(0)
+        server.wait_up(1)
+        assert server.daemon.page().all("gpuwatch_alert_state", rule="gpu_dropped") == []
+    assert ["gpu_dropped" in server.daemon.said(), "power cycle" in server.daemon.said()] == [False, False], server.daemon.said()
+
+
 def test_a_broken_module_pynvml_is_named_by_its_file_and_costs_the_gpus_until_it_is_mended(tmp_path: Path) -> None:
     """nicolargo/glances#1097: three packages fight for the name pynvml. One is for Python 2, one is another program."""
     with ExitStack() as stack:
