@@ -10,6 +10,7 @@ import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
 
@@ -185,6 +186,7 @@ class Loaded:
     config: Config
     main: str
     origin: Mapping[str, Path]
+    files: tuple[Path, ...] = ()  # those that were read; none: all is default
 
     def blamed(self, error: ConfigError) -> ConfigError:
         """Return the mistake with the file that it is in, where its room could not know."""
@@ -222,7 +224,7 @@ def open_all(file: Path | None, where: Places) -> Loaded:
             raise ConfigError(blame(name, origin, str(main)), name, f"is the same GPU as another one, {spelled(address)}")
         gpus[spelled(address)] = gpu
     found = msgspec.structs.replace(found, gpus=gpus)
-    return Loaded(settle(found, where), str(main), origin)
+    return Loaded(settle(found, where), str(main), origin, tuple(path for path, _ in tables))
 
 
 def is_there(path: Path) -> bool:
@@ -318,12 +320,21 @@ def convert_one(value: object, hint: Any, origin: Mapping[str, Path], main: str,
     try:
         found = cast("object", msgspec.convert(value, hint, dec_hook=from_text))
     except msgspec.ValidationError as error:
-        raise ConfigError(blame(name, origin, main), name, f"{said(error)}, found {shown(value, name)}") from None
+        is_enum = isinstance(hint, type) and issubclass(hint, Enum)
+        problem = among(hint, value, name) if is_enum else f"{said(error)}, found {shown(value, name)}"
+        raise ConfigError(blame(name, origin, main), name, problem) from None
     for least in getattr(hint, "__metadata__", ()):
         if isinstance(least, Least) and isinstance(found, (Duration, Size)) and found < from_text(type(found), least.text):
             problem = f'expected at least "{least.text}", found {shown(value, name)}'
             raise ConfigError(blame(name, origin, main), name, problem)
     return found
+
+
+def among(kind: type[Enum], value: object, name: str) -> str:
+    """Say which words a field takes and what was found; in a receiver that is hinted at only where it is close to a word."""
+    words = [str(member.value) for member in kind]
+    near = difflib.get_close_matches(value, words, n=1, cutoff=0.5) if isinstance(value, str) else []
+    return f"expected one of {', '.join(words)}, found {shown(value, name)}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def from_text(kind: type, value: object) -> Duration | Size:

@@ -92,6 +92,7 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
     yield from (f"messages: {problem}" for problem in page["telling"]["problems"])
     if receivers := page["telling"].get("receivers"):
         yield f"messages go to: {', '.join(receivers)}"
+    yield from (f"messages: {words}" for words in page["telling"].get("unheard", []))
     if page["telling"]["nobody"]:
         yield "messages: NOBODY WILL BE TOLD. No receiver is configured: add [[receivers]] to the configuration."
 

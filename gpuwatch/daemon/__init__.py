@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from gpuwatch import __version__, detectors, notify, sd, shipped
+from gpuwatch import __version__, catalogue, detectors, notify, sd, shipped
 from gpuwatch.config import UNPLACED, Config
 from gpuwatch.daemon import answers, own
 from gpuwatch.daemon.beat import Beat
@@ -23,6 +23,7 @@ from gpuwatch.export.server import Server
 from gpuwatch.export.webconfig import WebConfig
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.naming import Naming
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.view import View
 from gpuwatch.notify.notifier import Notifier
@@ -30,6 +31,7 @@ from gpuwatch.notify.silences import Silences
 from gpuwatch.rules import load as rules
 from gpuwatch.rules.engine import Engine
 from gpuwatch.rules.incidents import Incidents
+from gpuwatch.rules.rule import Rule
 from gpuwatch.sampling.board import Board
 from gpuwatch.sampling.schedule import Schedule
 from gpuwatch.store import Store
@@ -53,7 +55,10 @@ class Daemon:
         self.started = clock.wall()
         self.notes: list[str] = []
         loaded = rules.load(shipped.folder("alerts"), config.rules, UNPLACED)
-        self.channels = notify.build(config, UNPLACED)
+        labels = {label for subject in catalogue.SUBJECTS.values() for label in subject.labels}
+        self.naming = Naming(rules.known(shipped.folder("alerts")), frozenset(labels | set(config.host.labels)))
+        self.channels = notify.build(config, UNPLACED, self.naming)
+        self.unheard = notify.unheard(self.channels, [firing(rule) for rule in loaded], config.host.name)
         self.store = Store(config.store, machine(config), clock)
         self.board = Board(cadences(config))
         self.collectors = collectors(config, self.post, clock)
@@ -93,7 +98,21 @@ class Daemon:
         self.remembering.recall(self.clock.mono(), self.clock.wall())
         if self.notifier.nobody:
             log.warning("nobody will be told: no receiver is configured ([[receivers]])")
-        self.beat = Beat(
+        for words in self.unheard:
+            log.warning("%s", words)
+        self.beat = self.judge()
+        self.eager_until = self.clock.mono() + EAGER
+        self.server.start()
+        self.notifier.start()
+        self.beat.start()
+        for (tier, period), ticks in asks(self.collectors).items():
+            self.schedule.every(period, f"{tier.value}, every {period:g} s", *ticks)
+        self.schedule.every(BEAT, "beat", self.beat.tick, self.notifier.tick)  # after the asks: it judges what they bring
+        self.schedule.start()
+
+    def judge(self) -> Beat:
+        """Build what judges once a beat."""
+        return Beat(
             clock=self.clock,
             board=self.board,
             detectors=self.remembering,
@@ -103,15 +122,8 @@ class Daemon:
             notifier=self.notifier,
             page=self.page,
             reports=(self.report,),
+            turning=(self.silences.readings,),
         )
-        self.eager_until = self.clock.mono() + EAGER
-        self.server.start()
-        self.notifier.start()
-        self.beat.start()
-        for (tier, period), ticks in asks(self.collectors).items():
-            self.schedule.every(period, f"{tier.value}, every {period:g} s", *ticks)
-        self.schedule.every(BEAT, "beat", self.beat.tick, self.notifier.tick)  # after the asks: it judges what they bring
-        self.schedule.start()
 
     def stop(self) -> None:
         """Stop within STOP seconds: what reads first, what remembers last. A worker that cannot be killed is left behind."""
@@ -143,7 +155,6 @@ class Daemon:
         found += self.board.readings(wall)
         found += self.store.readings(wall)
         found += self.notifier.readings(wall)
-        found += self.silences.readings(wall)
         return found
 
     def view(self) -> View:
@@ -195,6 +206,7 @@ class Daemon:
             store=self.store.problem(),
             judging=[words for words in (self.remembering.problem(), self.engine.problem()) if words],
             receivers=list(self.channels.by_name),
+            unheard=self.unheard,
             notes=self.notes,
         )
 
@@ -240,6 +252,12 @@ def leave(*_: object) -> NoReturn:
     """End a start: nothing runs yet that would have to be stopped."""
     log.info("stopped before the start was complete")
     raise SystemExit(0)
+
+
+def firing(rule: Rule) -> notify.Firing:
+    """Return what a rule can fire, for the routes to be held against."""
+    severities = tuple(step.severity for step in rule.steps)
+    return notify.Firing(rule=rule.name, severities=severities, labels=rule.subject.labels)
 
 
 def asks(collectors: Sequence[Asked]) -> dict[tuple[Tier, float], list[Callable[[], None]]]:

@@ -33,6 +33,7 @@ class Facts:
     judging: Sequence[str]  # detectors and rules that fail
     receivers: Sequence[str]  # who is told, by name
     notes: Sequence[str]  # what was said at start
+    unheard: Sequence[str] = ()  # which alerts are sent to nobody although there are receivers
 
 
 def state(entry: Entry, states: StateSet) -> str:
@@ -108,7 +109,12 @@ def status(facts: Facts) -> dict[str, Any]:
         "collectors": dict(facts.collectors),
         "alerts": [of_incident(incident, facts.silenced.get(incident.id, ())) for incident in facts.incidents],
         "silences": [of_silence(silence, view.now) for silence in facts.silences],
-        "telling": {"nobody": facts.nobody, "receivers": list(facts.receivers), "problems": list(facts.telling)},
+        "telling": {
+            "nobody": facts.nobody,
+            "receivers": list(facts.receivers),
+            "problems": list(facts.telling),
+            "unheard": list(facts.unheard),
+        },
         "judging": list(facts.judging),
         "store": facts.store,
         "notes": list(facts.notes),

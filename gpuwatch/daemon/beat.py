@@ -88,10 +88,12 @@ class Beat:
         notifier: Notifier,
         page: Page,
         reports: Sequence[Callable[[float], Sequence[Reading]]],
+        turning: Sequence[Callable[[float], Sequence[Reading]]] = (),
     ) -> None:
         self._clock, self._board, self._detectors, self._engine = clock, board, detectors, engine
         self._incidents, self._store, self._notifier, self._page = incidents, store, notifier, page
-        self._reports = reports
+        self._reports = reports  # of our own numbers, every 10 s
+        self._turning = turning  # of what people turn by hand and then look for: with every beat
         self._due = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
@@ -143,6 +145,8 @@ class Beat:
             self._reported = mono
             for report in self._reports:
                 self._post(report(wall), mono)
+        for report in self._turning:
+            self._post(report(wall), mono)
         derived, evidence = self._detectors.run(self._board.view(wall, mono), wall)
         self._post(derived, mono)
         view = self._board.view(wall, mono)

@@ -15,6 +15,7 @@ from gpuwatch.export.page import OPENMETRICS, TEXT, Page
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.escape import printable
+from gpuwatch.model.naming import Naming
 from gpuwatch.model.view import Entry, View
 
 VARY = ("Vary", "Accept, Accept-Encoding")
@@ -44,6 +45,11 @@ class Answers(Protocol):
     @property
     def clock(self) -> Clock:
         """The clocks."""
+        ...
+
+    @property
+    def naming(self) -> Naming:
+        """What alerts of this host can be called by."""
         ...
 
     @property
@@ -118,7 +124,7 @@ def routes(answers: Answers) -> tuple[Route, ...]:
         Route("/api/v1/view", lambda _: Response(200, answers.page.json(encoded), JSON)),
         Route("/api/v1/alerts", lambda _: Response.json(alerts(answers)), slow=True),
         Route("/api/v1/status", lambda _: Response.json(answers.status()), slow=True),
-        *silences.routes(answers.silences, answers.clock),
+        *silences.routes(answers.silences, answers.clock, answers.naming),
         Route("/", lambda _: landing(answers.host, nobody=answers.nobody)),
     )
 

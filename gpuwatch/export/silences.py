@@ -15,6 +15,7 @@ from gpuwatch.export.access import name_of
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.escape import printable
+from gpuwatch.model.naming import Naming
 from gpuwatch.model.silence import DAY, LONGEST, Matcher, Silence
 
 LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,99}")
@@ -75,11 +76,11 @@ class AskedError(Exception):
     """What is asked for cannot be had; the words say why, to a person."""
 
 
-def routes(silences: Silences, clock: Clock) -> tuple[Route, ...]:
+def routes(silences: Silences, clock: Clock, naming: Naming) -> tuple[Route, ...]:
     """Return the routes of silences."""
     return (
         Route("/api/v1/silences", lambda _: listed(silences, clock.wall()), slow=True),
-        Route("/api/v1/silences", lambda request: made(silences, request, clock.wall()), method="POST", changes=True),
+        Route("/api/v1/silences", lambda request: made(silences, request, clock.wall(), naming), method="POST", changes=True),
         Route("/api/v1/silences/end", lambda request: ended(silences, request, clock.wall()), method="POST", changes=True),
     )
 
@@ -93,11 +94,11 @@ def listed(silences: Silences, wall: float) -> Response:
     return Response.json({"version": __version__, "now": wall, "complete": complete, "silences": shown})
 
 
-def made(silences: Silences, request: Request, wall: float) -> Response:
+def made(silences: Silences, request: Request, wall: float, naming: Naming) -> Response:
     """Begin a silence for whoever asks."""
     try:
         wish = read(request.body, Wish)
-        matchers = checked(wish)
+        matchers = checked(wish, naming)
     except AskedError as error:
         return Response.text(400, str(error))
     kept = silences.add(matchers, wish.seconds, author=asker(request), comment=wish.comment.strip())
@@ -146,7 +147,7 @@ def read(body: bytes, kind: type[Asked]) -> Asked:
         raise AskedError(f"cannot be read: {printable(str(error))}") from None
 
 
-def checked(wish: Wish) -> list[Matcher]:
+def checked(wish: Wish, naming: Naming) -> list[Matcher]:
     """Return the matchers of a silence that can be made; raises AskedError."""
     if not 0 < wish.seconds <= LONGEST:
         raise AskedError(f"seconds: expected more than 0 and at most {LONGEST:.0f} ({LONGEST / DAY:.0f} days)")
@@ -159,4 +160,6 @@ def checked(wish: Wish) -> list[Matcher]:
             raise AskedError(f'matchers: "{printable(condition.name, 40)}" is not the name of a label')
         if not 0 < len(condition.value) <= VALUE_LENGTH:
             raise AskedError(f"matchers: expected a value of 1 to {VALUE_LENGTH} characters for {condition.name}")
+        if problem := naming.mistake(condition.name, condition.value):
+            raise AskedError(f"matchers: {printable(problem, 400)}")
     return [Matcher(name=one.name, value=one.value, is_equal=one.is_equal) for one in wish.matchers]

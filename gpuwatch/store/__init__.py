@@ -125,6 +125,11 @@ class Store:
         return notes
 
     @property
+    def cap(self) -> int | None:
+        """The bytes to which the history may grow; None on a server, and where its file system cannot be asked."""
+        return self._archive.cap
+
+    @property
     def remembers(self) -> bool:
         """Whether the alert memory has been read, even if it was empty; until then `memory` knows this run only."""
         return self._memory.adopted

@@ -18,6 +18,7 @@ from gpuwatch.export.server import Server
 from gpuwatch.export.webconfig import WebConfig
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.naming import Naming
 from gpuwatch.model.view import View
 from gpuwatch.notify import Silences
 from gpuwatch.store.ulid import Ulid
@@ -25,6 +26,7 @@ from tests.fakes import page_view
 from tests.fakes.journal import Journal
 from tests.fakes.until import PATIENCE
 
+NAMING = Naming(frozenset({"gpu_dropped", "gpu_overheating"}), frozenset({"gpu", "uuid", "device", "rack"}))
 VIEWS = tuple(page_view.big_host(beat) for beat in range(4))  # making one costs more than rendering it
 
 
@@ -36,6 +38,7 @@ class Answers:
         self.page = Page(self.view)
         self.host = "vision-07"
         self.nobody = False
+        self.naming = NAMING
         self.clock = SystemClock()
         self.journal = Journal()
         self.silences = Silences(self.journal, self.clock, Ulid(self.clock), {})

@@ -124,6 +124,23 @@ JUNK: tuple[tuple[str, object, str], ...] = (
     ),
     (MAKE, {"seconds": 60, "matchers": [{"name": "gpu", "value": "3", "mood": 1}]}, "unknown field `mood`"),
     (MAKE, {"seconds": 60, "matchers": [{"name": "gpu", "value": "3"}] * (MATCHERS + 1)}, "matchers: expected at most"),
+    (
+        MAKE,
+        {"seconds": 60, "matchers": [{"name": "rule", "value": "gpu_overheatng"}]},
+        'matchers: "gpu_overheatng" is not a rule; did you mean gpu_overheating?',
+    ),
+    (MAKE, {"seconds": 60, "matchers": [{"name": "rule", "value": "x"}]}, "known are gpu_dropped, gpu_overheating"),
+    (
+        MAKE,
+        {"seconds": 60, "matchers": [{"name": "rule", "value": "x\x1b", "is_equal": False}]},
+        'matchers: "x\\x1b" is not a rule',
+    ),
+    (MAKE, {"seconds": 60, "matchers": [{"name": "gpuu", "value": "3"}]}, '"gpuu" is not a label of any alert; did you mean gpu'),
+    (
+        MAKE,
+        {"seconds": 60, "matchers": [{"name": "severity", "value": "crit"}]},
+        'expected one of info, warning, critical, found "crit"',
+    ),
     (END, b"{", "cannot be read"),
     (END, {}, "missing required field `id`"),
     (END, {"id": 7}, "Expected `str`"),

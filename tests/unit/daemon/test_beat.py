@@ -19,6 +19,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.store_nouns import incident
 from tests.fakes.until import PATIENCE, until
 
+OURS = Target(subject=own.OWN, key="")
 ALERT = Target(subject=own.ALERT, key="hot|warning|0", labels={"rule": "hot", "severity": "warning", "gpu": "0"})
 
 
@@ -30,6 +31,7 @@ class Rooms:
         self.changes: list[Incident] = []
         self.firing = self.broken = False
         self.held: threading.Event | None = None
+        self.mode = 0.0
 
     def recall(self, mono: float, wall: float) -> None:
         """Nothing to take over."""
@@ -78,6 +80,10 @@ class Rooms:
         """Note it."""
         self.noted.append("turn")
 
+    def turned(self, wall: float) -> list[Reading]:
+        """Return the number that people turn by hand."""
+        return [Reading(source="x", tier=Tier.NORMAL, target=OURS, at=wall, took=0.0, values={own.MAINTENANCE_MODE: self.mode})]
+
     def report(self, wall: float) -> list[Reading]:
         """Note it."""
         self.noted.append("report")
@@ -109,6 +115,7 @@ def beat(rooms: Rooms, board: Board, clock: FakeClock) -> Iterator[Beat]:
         notifier=rooms,
         page=rooms,
         reports=(rooms.report,),
+        turning=(rooms.turned,),
     )
     yield made
     assert made.stop(5)
@@ -147,6 +154,17 @@ def test_an_alert_that_is_over_leaves_the_page_with_the_same_beat(
     clock.forward(1)
     beat.once()
     assert shown() == 0
+
+
+def test_what_people_turn_by_hand_is_seen_with_the_next_beat_and_not_with_the_next_report(
+    beat: Beat, rooms: Rooms, board: Board, clock: FakeClock
+) -> None:
+    for mode in (0.0, 1.0, 0.0):
+        rooms.mode = mode
+        beat.once()
+        assert board.view(clock.wall(), clock.mono()).entries[OURS].values[own.MAINTENANCE_MODE] == mode
+        clock.forward(1)
+    assert rooms.noted.count("report") == 1
 
 
 def test_beats_that_fail_are_said_once_at_each_end_and_do_not_count(

@@ -13,6 +13,7 @@ from gpuwatch.export.api import routes
 from gpuwatch.export.message import Request, Response
 from gpuwatch.export.page import Page
 from gpuwatch.model.alert import AlertState, Incident, Severity
+from gpuwatch.model.naming import Naming
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.silence import Matcher
 from gpuwatch.model.view import Entry, View
@@ -51,6 +52,7 @@ class Known:
         self.page = Page(self.view)
         self.host = "vision-07"
         self.nobody = False
+        self.naming = Naming(frozenset(), frozenset())
         self.clock = FakeClock()
         self.silences = Silences(Journal(), self.clock, Ulid(self.clock), {})
         self.reasons: list[str] = []
