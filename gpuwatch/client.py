@@ -68,7 +68,9 @@ def place(address: str) -> Place:
     if url.scheme not in {"http", "https"} or not host:
         raise ValueError("expected the path of a socket, host:port, or an http or https URL")
     if url.username is not None or url.password is not None:
-        raise ValueError("a password does not belong into an address; put user:password into a password file")
+        raise ValueError(
+            "a password does not belong into an address; put USER:PASSWORD into a file, and name it with --password-file"
+        )
     default = PORT if "://" not in address else 443 if url.scheme == "https" else 80
     return Place(host=host, port=port or default, tls=url.scheme == "https", prefix=url.path.rstrip("/"))
 
@@ -104,10 +106,20 @@ class Client:
         except TimeoutError:
             raise Unreachable(f"{self.place}: no whole answer within {seconds:g} s", asked=asked) from None
         except http.client.HTTPException as error:
-            words = f"does not answer as an HTTP server does ({type(error).__name__})"
+            words = f"does not answer as an HTTP server does ({type(error).__name__}){self._other_scheme(error)}"
             raise Unreachable(f"{self.place}: {words}", asked=asked) from None
         except OSError as error:
-            raise Unreachable(f"{self.place}: {reason(error)}", asked=asked) from None
+            raise Unreachable(f"{self.place}: {reason(error)}{self._other_scheme(error)}", asked=asked) from None
+
+    def _other_scheme(self, error: Exception) -> str:
+        """Return the advice to ask with TLS, or without, where the answer looks like that; "" where it does not."""
+        if self.place.path:
+            return ""
+        if self.place.tls:
+            is_plain = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLCertVerificationError)
+            return f"; if it speaks no TLS, try http://{self.place}" if is_plain else ""
+        is_strange = isinstance(error, http.client.BadStatusLine | ConnectionResetError)
+        return f"; if it speaks TLS, try https://{self.place}" if is_strange else ""
 
     def _authorization(self) -> dict[str, str]:
         """Return the header for the password file (one line, `user:password`); raises Unreachable."""
@@ -261,7 +273,7 @@ def reason(error: OSError) -> str:
     if isinstance(error, FileNotFoundError | ConnectionRefusedError):
         return "nobody answers there; is gpuwatch running?"
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted ({error.verify_message}); name its CA with a CA file"
+        return f"its certificate is not trusted ({error.verify_message}); name the certificate of its authority with --ca-file"
     if isinstance(error, ssl.SSLError):
         return "does not speak TLS as we do"
     if isinstance(error, socket.gaierror):

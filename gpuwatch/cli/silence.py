@@ -1,7 +1,8 @@
 """Tell nobody of some alerts of this host, or of any, for a time; list or end that. It ends by itself.
 
-Without LABEL=VALUE it is for the whole host. Alerts go on firing meanwhile and are shown, as silenced, by `gpuwatch status`; what
-still fires when the silence ends is told then. Labels are those of an alert: rule, severity, gpu, uuid, device, ...
+Without LABEL=VALUE it is for the whole host. Alerts go on firing meanwhile and are shown, as silenced, by `gpuwatch status`. When
+it ends, people are told of what fires then and was not told before, and of the end of what was; what began and ended within it
+is told to nobody. Labels are those of an alert: rule, severity, gpu, uuid, device, ...
 
 Making and ending one needs root or the group gpuwatch-admin. Exit code 1: the daemon refuses, or there is no such silence;
 2: something in the command is wrong; 3: no daemon answers, or none in time: then it may have done what was asked.
@@ -19,7 +20,7 @@ from typing import Any
 
 from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, OUR_FAULT, ask
 from gpuwatch.cli.status import of_silence
-from gpuwatch.client import Client, Reply, Unreachable
+from gpuwatch.client import Reply, Unreachable
 from gpuwatch.config import ConfigError
 from gpuwatch.model.escape import printable, visible
 from gpuwatch.model.quantity import duration
@@ -46,11 +47,12 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(PLACE, "", f"{'--list' if args.list else '--end'} stands alone")
     try:
         if args.list:
-            return shown(ask.client(args).get("/api/v1/silences"))
+            return shown(allowed(args, ask.client(args).get("/api/v1/silences")))
         if args.end is not None:
-            return ended(ask.client(args), args.end)
+            body = encoded({"id": args.end})
+            return ended(allowed(args, ask.client(args).post("/api/v1/silences/end", body, PATIENCE)))
         wish = wished(args)
-        return made(ask.client(args).post("/api/v1/silences", encoded(wish), PATIENCE))
+        return made(allowed(args, ask.client(args).post("/api/v1/silences", encoded(wish), PATIENCE)))
     except Unreachable as error:
         print(f"{PLACE}: {error}", file=sys.stderr)
         if error.asked and not args.list:
@@ -58,6 +60,13 @@ def run(args: argparse.Namespace) -> int:
     except (ValueError, KeyError, TypeError, AttributeError):
         print(f"{PLACE}: what answers there is no gpuwatch, or one of another version", file=sys.stderr)
     return NOT_REACHABLE
+
+
+def allowed(args: argparse.Namespace, reply: Reply) -> Reply:
+    """Return the answer; raises ConfigError where it asks for a password, or another one."""
+    if reply.status == 401:
+        raise ConfigError(PLACE, "", ask.denied(args))
+    return reply
 
 
 def wished(args: argparse.Namespace) -> dict[str, Any]:
@@ -94,9 +103,8 @@ def made(reply: Reply) -> int:
     return warned(answer)
 
 
-def ended(client: Client, identifier: str) -> int:
-    """End one, and say so."""
-    reply = client.post("/api/v1/silences/end", encoded({"id": identifier}), PATIENCE)
+def ended(reply: Reply) -> int:
+    """Say that it has ended."""
     if reply.status != 200:
         return refused(reply)
     answer = json.loads(reply.body)

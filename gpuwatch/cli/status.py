@@ -1,6 +1,6 @@
 """Say how this host and its monitor are, on one page.
 
-Exit code 0: all is well; 1: something is wrong; 3: no daemon answers.
+Exit code 0: all is well; 1: something is wrong; 2: the daemon wants a password, or another one; 3: no daemon answers.
 
 example: gpuwatch status
 """
@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from gpuwatch.cli import NOT_REACHABLE, ask
+from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, ask
 from gpuwatch.client import Unreachable
 from gpuwatch.model.escape import printable
 
@@ -33,6 +33,9 @@ def run(args: argparse.Namespace) -> int:
     except (Unreachable, ValueError) as error:
         print(f"gpuwatch status: {error}", file=sys.stderr)
         return NOT_REACHABLE
+    if reply.status == 401:
+        print(f"gpuwatch status: {ask.denied(args)}", file=sys.stderr)
+        return CALLERS_MISTAKE
     if page is None:
         print(f"gpuwatch status: the daemon answered {reply.status}", file=sys.stderr)
         return NOT_REACHABLE
@@ -77,6 +80,9 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
     reading = "  ".join(f"{name} {'FAILS' if why else 'ok'}" for name, why in page["collectors"].items())
     yield f"reading: {reading}"
     yield f"GPUs: {sum(card['up'] for card in cards)} of {number(page['expected_gpus'], len(cards))} up"
+    words = driver.get("words", "")
+    if driver["state"] not in {"", "ok"} and words and not any(words in reason for reason in page["reasons"]):
+        yield f"  . driver {driver['state']}: {words}"  # a host without GPUs needs none, and is well
     yield from (f"  {of_gpu(card, now)}" for card in cards)
     if page["disks"]:
         yield "disks:"

@@ -238,7 +238,7 @@ def test_a_name_that_does_not_exist_is_said() -> None:
 
 
 def test_a_plain_server_asked_for_tls_is_said(scripted: Start) -> None:
-    with pytest.raises(Unreachable, match="does not speak TLS as we do"):
+    with pytest.raises(Unreachable, match=r"does not speak TLS as we do; if it speaks no TLS, try http://127\.0\.0\.1:\d+"):
         Client(f"https://{scripted(answering(b'HTTP/1.1 400 Bad' + bytes(500)))}").get("/a")
 
 

@@ -98,14 +98,16 @@ def test_state_is_changed_over_tcp_with_a_password_and_not_without(served: Serve
 
 
 def test_a_certificate_of_an_unknown_authority_is_said(served: Served) -> None:
-    with pytest.raises(Unreachable, match="its certificate is not trusted"):
+    with pytest.raises(
+        Unreachable, match=r"its certificate is not trusted \(.*\); name the certificate of its authority with --ca-file"
+    ):
         Client(f"https://{served.address}").get("/metrics")
 
 
 def test_plain_http_to_the_tls_port_fails_and_the_next_client_is_served(
     served: Served, authority: Authority, tmp_path: Path
 ) -> None:
-    with pytest.raises(Unreachable):
+    with pytest.raises(Unreachable, match=f"; if it speaks TLS, try https://{served.address}"):
         Client(served.address).get("/metrics")
     with served.connect() as garbage:
         garbage.sendall(os.urandom(512))

@@ -199,7 +199,7 @@ def test_an_answer_of_something_else_is_no_traceback(capsys: Said, body: bytes) 
         server.stop(2.0)
 
 
-@pytest.mark.parametrize(("status", "code"), [(409, 1), (401, 1), (500, 3), (503, 3), (504, 3)])
+@pytest.mark.parametrize(("status", "code"), [(409, 1), (403, 1), (500, 3), (503, 3), (504, 3)])
 def test_the_daemons_own_words_are_shown(capsys: Said, status: int, code: int) -> None:
     listening = listen_tcp("127.0.0.1:0")
     server = Server([listening], [Route("/api/v1/silences", lambda _: Response.text(status, "no\x1b"), method="POST")])

@@ -272,6 +272,30 @@ def test_a_migration_that_fails_half_way_leaves_the_old_schema_and_is_tried_agai
     assert "no such table" in note
     until(lambda: store.problem() == "")
     assert (len(tries), store.memory().incidents) == (2, [incident(1)])
+    assert [path.name for path in tmp_path.glob("state.db.schema-*")] == ["state.db.schema-0"]  # one, whatever the tries
+
+
+def test_a_second_upgrade_leaves_the_copy_of_the_first_as_it_is(tmp_path: Path, opened: Home) -> None:
+    """Between the two lies a downgrade, under which the older gpuwatch began a memory of its own."""
+    layout = Layout("alert memory", STATE_LAYOUT.metadata, (Step(1, rename_alarm, reads=1),), precious=True)
+    names = ["state.db.schema-0", "state.db.schema-0-2"]
+    kept: list[bytes] = []
+    for name in names:
+        old_alert_memory(tmp_path / "state.db")
+        if kept:
+            with sqlite3.connect(tmp_path / "state.db") as database:
+                database.execute("DELETE FROM incident")
+            database.close()
+        store = opened(state_layout=layout)
+        assert run(store)[0] == f"the alert memory was copied to {name} before its migration"
+        assert store.stop(10)
+        kept.append((tmp_path / name).read_bytes())
+        for path in tmp_path.glob("state.db*"):
+            if ".schema-" not in path.name:
+                path.unlink()
+    assert [(tmp_path / name).read_bytes() for name in names] == kept
+    assert kept[0] != kept[1]
+    assert sorted(path.name for path in tmp_path.glob("*.schema-*")) == names
 
 
 def test_a_long_migration_of_the_history_holds_up_neither_the_start_nor_alerts(opened: Home) -> None:
