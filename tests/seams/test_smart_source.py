@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -16,18 +15,16 @@ import pytest
 from gpuwatch.catalogue import disk
 from gpuwatch.config import Config, Paths, Smart, Sources, plain
 from gpuwatch.model.quantity import Duration
-from gpuwatch.model.reading import Absence, Reading, Tier
+from gpuwatch.model.reading import Absence, Tier
 from gpuwatch.sources import wire
-from gpuwatch.sources.smart import source
 from gpuwatch.sources.smart.numbers import READINGS
 from gpuwatch.sources.smart.run import Runner
 from gpuwatch.sources.smart.source import Smart as SmartSource
-from gpuwatch.sources.source import Source
 from tests.fakes.clock import FakeClock
 from tests.fakes.drives import Drive, Row, ata, nvme, sas
+from tests.fakes.smart_host import SHORT, Host
 from tests.fakes.smartctl import (
     Answer,
-    FakeSmartctl,
     denied,
     failing,
     fake_disk,
@@ -39,78 +36,7 @@ from tests.fakes.smartctl import (
     silent,
     standby,
 )
-from tests.fakes.until import PATIENCE, SLOWER, until
-
-SHORT = 2.0  # seconds: time for a smartctl that answers, also on a slow machine
-
-
-class Host:
-    """A host with disks and a smartctl, and what its source answered."""
-
-    def __init__(self, folder: Path, clock: FakeClock) -> None:
-        self.sys, self.dev, self.proc = folder / "sys", folder / "dev", folder / "proc"
-        (self.sys / "block").mkdir(parents=True)
-        self.dev.mkdir()
-        self.proc.mkdir()
-        self.smartctl = FakeSmartctl(folder / "smartctl")
-        self.clock = clock
-        self.happened: list[str] = []
-        self.readings: dict[str, Reading] = {}
-        self.busy: list[str] = []
-
-    def drive(self, name: str, drive: Drive) -> Answer:
-        """Return the answer that shows this drive."""
-        return self.smartctl.document(name, drive.tree, drive.text)
-
-    def source(self, program: str = "", *, deadline: float = PATIENCE, sleep: bool = True) -> Source:
-        """Build the source as a worker does."""
-        smart = Smart(smartctl=program or str(self.smartctl.program), deadline=Duration(deadline), standby=sleep)
-        paths = Paths(sys=str(self.sys), dev=str(self.dev), proc=str(self.proc))
-        return source(Config(sources=Sources(smart=smart), paths=paths), self.clock)
-
-    def round(self, program: str = "", *, skip: Sequence[str] = (), deadline: float = PATIENCE, sleep: bool = True) -> None:
-        """Ask a new source, as every round is a new worker."""
-        self.happened, self.readings, self.busy = [], {}, []
-        self.source(program, deadline=deadline, sleep=sleep).ask(Tier.SLOW, frozenset(skip), self)
-
-    def until_ok(self, *names: str) -> None:
-        """Fail unless these disks are well: in a later round where a slow machine starts a smartctl too late for this one."""
-
-        def are_ok() -> bool:
-            found = [self.state(name) for name in names] == ["ok"] * len(names)
-            if not found:
-                self.round(deadline=SHORT)
-            return found
-
-        until(are_ok)
-
-    def state(self, name: str) -> str:
-        """Return the verdict of a disk; exactly one state holds."""
-        (state,) = [state for state, metric in disk.VERDICT.items() if self.readings[name].values[metric]]
-        return state
-
-    def fault(self, name: str) -> str:
-        """Return the kind of fault of a disk, "" for none."""
-        fault = self.readings[name].fault
-        return fault.kind if fault else ""
-
-    def reading(self, reading: Reading) -> None:
-        """Take a reading."""
-        self.happened.append(f"reading {reading.target.labels['device']}")
-        self.readings[reading.target.labels["device"]] = reading
-
-    def working(self, item: str) -> None:
-        """Note what is about to be touched."""
-        self.happened.append(f"working {item}")
-
-    def restart(self, reason: str) -> None:
-        """SMART never asks for it."""
-        raise AssertionError(reason)
-
-    def done(self, busy: Sequence[str] = ()) -> None:
-        """Note the end of the round."""
-        self.happened.append("done")
-        self.busy = list(busy)
+from tests.fakes.until import PATIENCE, SLOWER
 
 
 @pytest.fixture
@@ -241,8 +167,7 @@ def test_a_disk_that_hangs_costs_its_own_time_and_no_other_disk(three: Host, nam
     assert (three.state(name), three.fault(name)) == ("unknown", "timeout")
     assert Absence.LATE is three.readings[name].absent[disk.TEMPERATURE]
     assert three.busy == []  # the call is over: it was killed
-    others = [other for other in three.readings if other != name]
-    three.until_ok(*others)
+    three.until_ok(*[other for other in three.readings if other != name])
 
 
 def survived(pid: int, number: int) -> None:
