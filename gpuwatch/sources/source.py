@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
 
 
@@ -11,6 +12,10 @@ class Answer(Protocol):
 
     def reading(self, reading: Reading) -> None:
         """One target is read. Given one by one, so that what comes later cannot lose what is there."""
+        ...
+
+    def event(self, event: Event) -> None:
+        """Something happened. A source that waits for events keeps the last Answer for them."""
         ...
 
     def working(self, item: str) -> None:
