@@ -16,6 +16,7 @@ from gpuwatch.config import UNPLACED, Config
 from gpuwatch.daemon import answers, own
 from gpuwatch.daemon.beat import Beat
 from gpuwatch.daemon.building import NVML, Asked, Collector, cadences, collectors, machine
+from gpuwatch.daemon.inbox import Inbox
 from gpuwatch.daemon.remembering import Remembering, boot_id
 from gpuwatch.export import api
 from gpuwatch.export.page import Page
@@ -55,7 +56,8 @@ class Daemon:
         self.channels = notify.build(config, UNPLACED)
         self.store = Store(config.store, machine(config), clock)
         self.board = Board(cadences(config))
-        self.collectors = collectors(config, self.post, clock)
+        self.inbox = Inbox()
+        self.collectors = collectors(config, self.post, self.inbox.put, clock)
         self.engine = Engine(loaded)
         self.incidents = Incidents(config.host.name, self.store.ids)
         self.notifier = Notifier(self.channels, self.store, clock, config.host.name, self.store.ids)
@@ -94,6 +96,7 @@ class Daemon:
         self.beat = Beat(
             clock=self.clock,
             board=self.board,
+            inbox=self.inbox,
             detectors=self.remembering,
             engine=self.engine,
             incidents=self.incidents,
@@ -139,6 +142,7 @@ class Daemon:
                 processes["nvml"] = asked.collector.pids()
         found += own.readings(__version__, self.started, processes, wall)
         found += self.board.readings(wall)
+        found.append(self.inbox.reading(wall))
         found += self.store.readings(wall)
         found += self.notifier.readings(wall)
         return found

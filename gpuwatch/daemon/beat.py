@@ -3,11 +3,13 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from gpuwatch.catalogue import own
 from gpuwatch.model.alert import AlertState, Incident, Transition
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.event import Event
 from gpuwatch.model.finding import Evidence
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading
@@ -27,6 +29,12 @@ class Board(Protocol):
     def post(self, reading: Reading, mono: float) -> object: ...
 
     def view(self, wall: float, mono: float) -> View: ...
+
+
+class Inbox(Protocol):
+    """Where events wait for their beat."""
+
+    def take(self) -> tuple[Event, ...]: ...
 
 
 class Detectors(Protocol):
@@ -81,6 +89,7 @@ class Beat:
         *,
         clock: Clock,
         board: Board,
+        inbox: Inbox,
         detectors: Detectors,
         engine: Engine,
         incidents: Incidents,
@@ -89,7 +98,7 @@ class Beat:
         page: Page,
         reports: Sequence[Callable[[float], Sequence[Reading]]],
     ) -> None:
-        self._clock, self._board, self._detectors, self._engine = clock, board, detectors, engine
+        self._clock, self._board, self._inbox, self._detectors, self._engine = clock, board, inbox, detectors, engine
         self._incidents, self._store, self._notifier, self._page = incidents, store, notifier, page
         self._reports = reports
         self._due = threading.Event()
@@ -143,7 +152,8 @@ class Beat:
             self._reported = mono
             for report in self._reports:
                 self._post(report(wall), mono)
-        derived, evidence = self._detectors.run(self._board.view(wall, mono), wall)
+        seen = replace(self._board.view(wall, mono), events=self._inbox.take())
+        derived, evidence = self._detectors.run(seen, wall)
         self._post(derived, mono)
         view = self._board.view(wall, mono)
         changed = self._incidents.apply(self._engine.beat(view, mono, evidence))

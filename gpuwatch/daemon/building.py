@@ -7,6 +7,7 @@ from typing import Protocol
 
 from gpuwatch.config import Config, Simulated, Source
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.sampling.board import Cadence
 from gpuwatch.sampling.events import Patience
@@ -45,21 +46,23 @@ class Asked:
     periods: Mapping[Tier, float]
 
 
-def collectors(config: Config, post: Callable[[Reading], None], clock: Clock) -> list[Asked]:
+def collectors(config: Config, post: Callable[[Reading], None], happened: Callable[[Event], None], clock: Clock) -> list[Asked]:
     """Build what reads: a simulated host in place of everything, or every source that is on."""
     sources = config.sources
 
     def persistent(name: str, source: str, patience: Patience) -> Supervisor:
-        return Supervisor(name, [source], config=config, post=post, clock=clock, patience=patience)
+        return Supervisor(name, [source], config=config, post=post, happened=happened, clock=clock, patience=patience)
 
     def short(name: str, names: Sequence[str], deadline: float) -> Probe:
-        return Probe(name, names, config=config, post=post, clock=clock, patience=Patience(deadline))
+        patience = Patience(deadline)
+        return Probe(name, names, config=config, post=post, happened=happened, clock=clock, patience=patience)
 
     if sources.simulated.enabled:
         return [Asked(persistent("gpuwatch-sim", "simulated", Patience(sources.simulated.deadline)), three(sources.simulated))]
     found = []
     if sources.host.enabled:
-        local = Local("host", host.source(config, clock), post, clock, sources.host.deadline)
+        reader = host.source(config, clock)
+        local = Local("host", reader, post=post, happened=happened, clock=clock, deadline=sources.host.deadline)
         found.append(Asked(local, three(sources.host)))
     if sources.nvml.enabled:
         # The worker itself ends a round at its deadline, whatever its GPUs do: one that has not done so by twice that is lost.

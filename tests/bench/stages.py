@@ -16,6 +16,7 @@ from gpuwatch.daemon.building import PROBED
 from gpuwatch.detectors import Runner, build
 from gpuwatch.export.webconfig import WebConfig
 from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.view import View
@@ -42,6 +43,9 @@ class Gathered:
     def reading(self, reading: Reading) -> None:
         """Keep a reading."""
         self.readings.append(reading)
+
+    def event(self, event: Event) -> None:
+        """Nothing happens here."""
 
     def working(self, item: str) -> None:
         """Nothing hangs here."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuwatch.config import Config, Host, Paths
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Subject
 from gpuwatch.model.reading import Reading
 
@@ -17,10 +18,15 @@ class Answers:
         self.readings: list[Reading] = []
         self.items: list[str] = []
         self.ends = 0
+        self.events: list[Event] = []
 
     def reading(self, reading: Reading) -> None:
         """Remember a reading."""
         self.readings.append(reading)
+
+    def event(self, event: Event) -> None:
+        """Remember an event."""
+        self.events.append(event)
 
     def working(self, item: str) -> None:
         """Remember what is about to be touched."""

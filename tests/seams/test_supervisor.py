@@ -13,6 +13,7 @@ from gpuwatch.catalogue import own
 from gpuwatch.catalogue.disk import FILESYSTEM_SIZE, FILESYSTEM_STUCK
 from gpuwatch.config import Store
 from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.sampling.child import Find, Process, orphans
@@ -36,6 +37,7 @@ class Scene:
     def __init__(self, folder: Path) -> None:
         self.stage = Stage(folder)
         self.came: list[Reading] = []
+        self.told: list[Event] = []
         self.crews: list[Crew] = []
 
     def supervisor(
@@ -47,6 +49,7 @@ class Scene:
             sources,
             config=self.stage.config,
             post=self.came.append,
+            happened=self.told.append,
             clock=SystemClock(),
             patience=patience,
             spawn=spawn or self.stage.spawn,
@@ -58,9 +61,15 @@ class Scene:
 
     def probe(self, *sources: str, patience: Patience = QUICK, spawn: Callable[[str], Process] | None = None) -> Probe:
         """Start a probe."""
-        post, spawn = self.came.append, spawn or self.stage.spawn
         crew = Probe(
-            "gpuwatch-probe", sources, config=self.stage.config, post=post, clock=SystemClock(), patience=patience, spawn=spawn
+            "gpuwatch-probe",
+            sources,
+            config=self.stage.config,
+            post=self.came.append,
+            happened=self.told.append,
+            clock=SystemClock(),
+            patience=patience,
+            spawn=spawn or self.stage.spawn,
         )
         self.crews.append(crew)
         crew.start()

@@ -8,7 +8,9 @@ import pytest
 
 from gpuwatch.catalogue import own
 from gpuwatch.daemon.beat import REPORT_EVERY, Beat
-from gpuwatch.model.alert import Incident, Transition
+from gpuwatch.daemon.inbox import Inbox
+from gpuwatch.model.alert import Incident, Severity, Transition
+from gpuwatch.model.event import Event
 from gpuwatch.model.finding import Evidence
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading, Tier
@@ -30,6 +32,7 @@ class Rooms:
         self.changes: list[Incident] = []
         self.firing = self.broken = False
         self.held: threading.Event | None = None
+        self.seen: list[tuple[Event, ...]] = []
 
     def recall(self, mono: float, wall: float) -> None:
         """Nothing to take over."""
@@ -37,6 +40,7 @@ class Rooms:
     def run(self, view: View, wall: float) -> tuple[Sequence[Reading], Mapping[tuple[Target, Metric], Evidence]]:
         """Find nothing, or fail, or wait."""
         self.noted.append("run")
+        self.seen.append(view.events)
         if self.held is not None:
             self.held.wait(10)
         if self.broken:
@@ -97,11 +101,18 @@ def board() -> Board:
 
 
 @pytest.fixture
-def beat(rooms: Rooms, board: Board, clock: FakeClock) -> Iterator[Beat]:
+def inbox() -> Inbox:
+    """A real queue of events."""
+    return Inbox()
+
+
+@pytest.fixture
+def beat(rooms: Rooms, board: Board, inbox: Inbox, clock: FakeClock) -> Iterator[Beat]:
     """A beat, which is ended after the test."""
     made = Beat(
         clock=clock,
         board=board,
+        inbox=inbox,
         detectors=rooms,
         engine=rooms,
         incidents=rooms,
@@ -181,3 +192,11 @@ def test_a_beat_that_hangs_is_not_waited_for_at_the_stop(beat: Beat, rooms: Room
     until(lambda: rooms.noted == ["report", "run"])
     assert not beat.stop(0.05)
     rooms.held.set()
+
+
+def test_what_happened_is_shown_to_the_detectors_once(beat: Beat, rooms: Rooms, inbox: Inbox) -> None:
+    event = Event(source="kernel", kind="oom_kill", severity=Severity.WARNING, at=1.0, words="Killed process 7")
+    inbox.put(event)
+    beat.once()
+    beat.once()
+    assert rooms.seen == [(event,), ()]
