@@ -31,6 +31,7 @@ KINDS: Mapping[str, EventKind] = MappingProxyType(
             EventKind("clock", "gpu", "NVML tells of a change of clocks."),
             EventKind("mig_changed", "gpu", "The MIG layout has changed."),
             EventKind("unavailable", "gpu", "NVML tells that the GPU is unavailable."),
+            EventKind("oom_suspected", "gpu", "A process ended while its GPU's memory was full; no log tells of it."),
             EventKind("bar_unassigned", "gpu", "The BIOS or kernel found no room for the GPU's memory window."),
             EventKind("api_mismatch", "driver", "NVIDIA's library and kernel module differ in version."),
             EventKind("no_driver", "driver", "The NVIDIA module finds GPUs that another driver holds, or is missing."),

@@ -16,9 +16,9 @@ import msgspec
 
 from gpuwatch import toml
 from gpuwatch.config.convert import blame, convert, shown, unknown
-from gpuwatch.config.options import Config, Gpu, Host, Http, Inventory, Paths, Route, Store
+from gpuwatch.config.options import Config, Gpu, Host, Http, Inventory, Paths, Privacy, Processes, Route, Store
 from gpuwatch.config.section import ConfigError, Section
-from gpuwatch.config.sources import Nvml, Probe, Simulated, Smart, Source, Sources
+from gpuwatch.config.sources import Jobs, Nvml, Probe, Simulated, Smart, Source, Sources
 from gpuwatch.model.pci import address_of, spelled
 from gpuwatch.model.quantity import Duration, Size
 from gpuwatch.places import Places
@@ -31,10 +31,13 @@ __all__ = [
     "Host",
     "Http",
     "Inventory",
+    "Jobs",
     "Loaded",
     "Nvml",
     "Paths",
+    "Privacy",
     "Probe",
+    "Processes",
     "Route",
     "Section",
     "Simulated",

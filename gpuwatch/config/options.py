@@ -1,6 +1,6 @@
 """Every option but those of [sources], its default and its limits."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -55,6 +55,21 @@ class Paths(Section, frozen=True):
     root: str = "/"
 
 
+class Processes(Section, frozen=True):
+    """Processes on GPUs: how many are looked at, and whether each has its series on the page (history always has them)."""
+
+    series: bool = False
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 64  # those with the most GPU memory; their loaders: four times as many
+    users: Annotated[int, msgspec.Meta(ge=1, le=64)] = 3  # users with series of their own, for each GPU; the rest is "other"
+    jobs: Annotated[int, msgspec.Meta(ge=1, le=64)] = 3  # likewise jobs
+
+
+class Privacy(Section, frozen=True):
+    """What is told of people, in metrics, history and messages: their name, their number, or nothing."""
+
+    users: Literal["name", "uid", "off"] = "name"
+
+
 class Route(Section, frozen=True):
     """Which receivers hear of which alerts. No route: every receiver hears of warning and above."""
 
@@ -76,6 +91,8 @@ class Config(Section, frozen=True):
     store: Store = Store()
     paths: Paths = Paths()
     sources: Sources = Sources()
+    processes: Processes = Processes()
+    privacy: Privacy = Privacy()
     rules: dict[str, Any] = msgspec.field(default_factory=dict)
     receivers: list[dict[str, Any]] = msgspec.field(default_factory=list)
     routes: list[Route] = msgspec.field(default_factory=list)

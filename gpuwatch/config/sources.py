@@ -23,6 +23,12 @@ class Nvml(Source, frozen=True):
     backoff: Period = Duration(60)
 
 
+class Jobs(Source, frozen=True):
+    """How the processes on the GPUs and their jobs are looked at; the fast tier is the CPU of those that are known."""
+
+    every: Period = Duration(2)
+
+
 class Smart(Section, frozen=True):
     """How SMART is read: by smartctl, which needs root or capabilities."""
 
@@ -57,6 +63,7 @@ class Sources(Section, frozen=True):
 
     nvml: Nvml = Nvml()
     host: Source = Source()
+    jobs: Jobs = Jobs()
     probe: Probe = Probe()
     smart: Smart = Smart()
     simulated: Simulated = Simulated()
