@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuwatch.catalogue import gpu
+from gpuwatch.catalogue.mig import MIG_MODE
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence
 
@@ -100,6 +101,11 @@ def compute_mode(answer: int) -> Given:
 def ecc_mode(answer: Any) -> Given:
     """Read (current, pending)."""
     return {gpu.ECC_MODE["current"]: number(answer[0]), gpu.ECC_MODE["pending"]: number(answer[1])}
+
+
+def mig_mode(answer: Any) -> Given:
+    """Read [current, pending]."""
+    return {MIG_MODE["current"]: number(answer[0]), MIG_MODE["pending"]: number(answer[1])}
 
 
 def engine(metric: Metric) -> Callable[[Any], Given]:

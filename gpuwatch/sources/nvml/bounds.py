@@ -5,6 +5,7 @@ dead device, not a wrong sensor.
 """
 
 from gpuwatch.catalogue import gpu
+from gpuwatch.catalogue.mig import MIG_MODE
 from gpuwatch.model.metric import Kind, Metric
 from gpuwatch.model.reading import Absence
 
@@ -27,6 +28,8 @@ SWITCHES = frozenset(
         *gpu.CLOCK_EVENT.values(),
         *gpu.COMPUTE_MODE.values(),
         *gpu.ECC_MODE.values(),
+        *gpu.RECOVERY_ACTION.values(),
+        *MIG_MODE.values(),
         gpu.PERSISTENCE_MODE,
         gpu.ROW_REMAP_PENDING,
         gpu.ROW_REMAP_FAILURE,

@@ -90,7 +90,7 @@ class Look:
         for position, (chain, field) in enumerate(plan.fields):
             code = whole or answers[position].nvmlReturn
             if code == 0:
-                self._took(chain, {field.metric: fields.value(field, answers[position])})
+                self._took(chain, fields.given(field, answers[position], chain.metrics))
                 continue
             if not whole:
                 verdict = self._library.classify(code)

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuwatch.catalogue import gpu
+from gpuwatch.catalogue.mig import MIG_MODE
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Tier
+from gpuwatch.sources.nvml import recovery
 from gpuwatch.sources.nvml.answers import (
     Given,
     bar1,
@@ -20,6 +22,7 @@ from gpuwatch.sources.nvml.answers import (
     margin,
     memory,
     memory_size,
+    mig_mode,
     number,
     performance_state,
     reasons,
@@ -185,6 +188,8 @@ SLOW = (
     *(one(metric, Field(PCIE_ERRORS[name], metric)) for name, metric in gpu.PCIE_ERRORS.items()),
     one(gpu.PERSISTENCE_MODE, call(gpu.PERSISTENCE_MODE, "nvmlDeviceGetPersistenceMode")),
     Chain(tuple(gpu.COMPUTE_MODE.values()), (Call("nvmlDeviceGetComputeMode", compute_mode),)),
+    Chain(tuple(MIG_MODE.values()), (Call("nvmlDeviceGetMigMode", mig_mode),)),
+    Chain(tuple(gpu.RECOVERY_ACTION.values()), (Field(230, gpu.RECOVERY_ACTION["none"], states=recovery.states),)),
     Chain(tuple(gpu.ECC_MODE.values()), (Call("nvmlDeviceGetEccMode", ecc_mode),)),
     *(one(metric, Field(ECC_ERRORS[name], metric)) for name, metric in gpu.ECC_ERRORS.items()),
     remapped(gpu.REMAPPED_ROWS["correctable"], 142, 0),
