@@ -28,7 +28,6 @@ DRIVER = Subject(
 )
 GPUS = Subject("gpus")
 DCGM = Subject("dcgm")
-DCGM = Subject("dcgm")
 
 # Driver
 DRIVER_STATE = states(
@@ -63,14 +62,6 @@ DCGM_GPUS = members(
     state=("seen", "missing"),
     help="GPUs of which DCGM gives numbers; missing are those it gave numbers of before, and gaps in its numbering.",
 )
-DCGM_UP = gauge(DCGM, "up", keep=Keep.LAST, help="1 while DCGM gives what it is asked for.")
-DCGM_GPUS = members(
-    DCGM,
-    "gpus",
-    keep=Keep.LAST,
-    state=("seen", "missing"),
-    help="GPUs of which DCGM gives numbers; missing are those it gave numbers of before, and gaps in its numbering.",
-)
 
 # Utilisation
 UTILIZATION = gauge(GPU, "utilization", "ratio", short="UTIL", help="Share of time in which at least one kernel ran.")
@@ -83,23 +74,6 @@ ENGINE_UTILIZATION = members(
     "ratio",
     engine=("encoder", "decoder", "jpeg", "ofa"),
     help="Share of time in which this engine was busy.",
-)
-
-# Real load: GPM (Hopper and later) or DCGM's profiling fields (Volta and later)
-GRAPHICS_ACTIVE = gauge(GPU, "graphics_active", "ratio", help="Share of time in which the graphics or compute engines were busy.")
-SM_ACTIVE = gauge(
-    GPU, "sm_active", "ratio", short="SMACT", help="Share of time in which an SM had at least one warp, averaged over all SMs."
-)
-SM_OCCUPANCY = gauge(GPU, "sm_occupancy", "ratio", short="SMOCC", help="Resident warps as a share of those that fit.")
-DRAM_ACTIVE = gauge(
-    GPU, "dram_active", "ratio", short="DRAM", help="Share of cycles in which the memory interface sent or received."
-)
-PIPE_ACTIVE = members(
-    GPU,
-    "pipe_active",
-    "ratio",
-    pipe=("tensor", "fp64", "fp32", "fp16", "int"),
-    help="Share of cycles in which this pipe was busy.",
 )
 
 # Real load: GPM (Hopper and later) or DCGM's profiling fields (Volta and later)
@@ -243,7 +217,7 @@ PCIE_THROUGHPUT = members(
     "bytes_per_second",
     short="PCIE",
     direction=("transmit", "receive"),
-    help="PCIe throughput, where byte counters cannot be trusted: one 20 ms sample every 10 s while busy, or a mean of GPM or DCGM.",
+    help="PCIe throughput, where byte counters cannot be trusted: 20 ms sampled every 10 s while busy, or a mean of GPM or DCGM.",
 )
 PCIE_REPLAYS = counter(GPU, "pcie_replays", help="PCIe packets sent again; judge the rate, not the value.")
 PCIE_REPLAY_ROLLOVERS = counter(GPU, "pcie_replay_rollovers", help="Times the replay counter rolled over.")
@@ -265,15 +239,6 @@ PCIE_ERRORS = members(
         "recovery",
     ),
     help="PCIe errors that the GPU counted.",
-)
-
-# NVLink
-NVLINK_THROUGHPUT = members(
-    GPU,
-    "nvlink_throughput",
-    "bytes_per_second",
-    direction=("transmit", "receive"),
-    help="NVLink throughput of all links together, with headers, as GPM or DCGM gives it.",
 )
 
 # NVLink
