@@ -7,6 +7,7 @@ raise the same ConfigError.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from gpuwatch import toml
 from gpuwatch.config.convert import blame, convert, shown, unknown
 from gpuwatch.config.options import Config, Gpu, Host, Http, Inventory, Paths, Privacy, Processes, Route, Store
 from gpuwatch.config.section import ConfigError, Section
-from gpuwatch.config.sources import Jobs, Nvml, Probe, Simulated, Smart, Source, Sources
+from gpuwatch.config.sources import Dcgm, Jobs, Nvml, Probe, Simulated, Smart, Source, Sources
 from gpuwatch.model.pci import address_of, spelled
 from gpuwatch.model.quantity import Duration, Size
 from gpuwatch.places import Places
@@ -27,6 +28,7 @@ __all__ = [
     "UNPLACED",
     "Config",
     "ConfigError",
+    "Dcgm",
     "Gpu",
     "Host",
     "Http",
@@ -56,6 +58,7 @@ __all__ = [
     "unknown",
 ]
 
+WEB = re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[^/@\s:\[\]]+)(?::[0-9]{1,5})?(?:/[^\s?#]*)?")
 UNPLACED = "configuration"  # the place of a mistake in a part whose room does not know which file it came from
 
 
@@ -103,6 +106,9 @@ def open_all(file: Path | None, where: Places) -> Loaded:
             raise ConfigError(blame(name, origin, str(main)), name, f"is the same GPU as another one, {spelled(address)}")
         gpus[spelled(address)] = gpu
     found = msgspec.structs.replace(found, gpus=gpus)
+    if not WEB.fullmatch(found.sources.dcgm.url):
+        problem = 'expected a web address without a password, such as "http://127.0.0.1:9400/metrics"'
+        raise ConfigError(blame("sources.dcgm.url", origin, str(main)), "sources.dcgm.url", problem)
     return Loaded(settle(found, where), str(main), origin)
 
 

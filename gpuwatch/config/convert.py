@@ -73,11 +73,11 @@ def said(error: msgspec.ValidationError) -> str:
 def shown(value: object, name: str = "") -> str:
     """Return a found value as TOML would write it, short; only its kind where it may be a secret.
 
-    That is all in a table or an array, all of a receiver, and the address of a database server, wherever it was put.
+    That is all in a table or an array, all of a receiver, and the address of a database server or exporter, wherever it was put.
     """
     if isinstance(value, (dict, list)):
         return "a table" if isinstance(value, dict) else "an array"
-    if name in {"store", "store.url"} or SECRETIVE in name:
+    if name in {"store", "store.url", "sources.dcgm.url"} or SECRETIVE in name:
         return "text" if isinstance(value, str) else "a value that is no text"
     text = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
     return text if len(text) <= 60 else text[:57] + "..."

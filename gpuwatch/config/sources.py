@@ -1,5 +1,7 @@
 """[sources]: where numbers come from; every option, its default and its limits."""
 
+from typing import Literal
+
 from gpuwatch.config.section import Period, Section
 from gpuwatch.model.quantity import Duration
 
@@ -47,6 +49,17 @@ class Probe(Section, frozen=True):
     deadline: Period = Duration(10)  # for one thing it looks at
 
 
+class Dcgm(Section, frozen=True):
+    """How DCGM is read: the page of a dcgm-exporter, or `dcgmi dmon` where only a host engine runs. None is ever started."""
+
+    enabled: bool = False
+    mode: Literal["exporter", "dmon"] = "exporter"
+    url: str = "http://127.0.0.1:9400/metrics"
+    dcgmi: str = "dcgmi"  # program name or path
+    every: Period = Duration(30)  # as a dcgm-exporter collects; values that it repeats keep the time of the first
+    deadline: Period = Duration(10)  # for the whole page, or for one call of dcgmi
+
+
 class Simulated(Section, frozen=True):
     """A simulated host in place of the real one, driven by a scenario file (`gpuwatch demo`)."""
 
@@ -66,4 +79,5 @@ class Sources(Section, frozen=True):
     jobs: Jobs = Jobs()
     probe: Probe = Probe()
     smart: Smart = Smart()
+    dcgm: Dcgm = Dcgm()
     simulated: Simulated = Simulated()
