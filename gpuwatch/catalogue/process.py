@@ -7,7 +7,7 @@
 
 from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.catalogue.own import OWN
-from gpuwatch.model.metric import Keep, Metric, Subject, counter, gauge, members
+from gpuwatch.model.metric import Keep, Kind, Members, Metric, Subject, counter, declare, gauge
 
 HOLDER = Subject("holder", ("pid", "ticks", "gpu", "uuid", "gi", "ci"), brief=True)
 PROCESS = Subject("process", ("pid", "start", "command", "job", "role", "gpu", "uuid"), brief=True)
@@ -24,12 +24,18 @@ JOB_GPU = Subject(
 USER_GPU = Subject("user_gpu", ("user", "gpu", "uuid"), prefix="gpuwatch_user", brief=True)
 
 # What NVML lists
-GPU_PROCESSES = members(
-    GPU,
-    "processes",
-    keep=Keep.MAX,
-    kind=("compute", "graphics", "mps"),
-    help="Processes that the driver lists on this GPU; one may be in several kinds.",
+GPU_PROCESSES = Members(  # `members` cannot name a label `kind`
+    {
+        kind: declare(
+            GPU,
+            "processes",
+            kind=Kind.GAUGE,
+            keep=Keep.MAX,
+            labels=(("kind", kind),),
+            help="Processes that the driver lists on this GPU; one may be in several kinds.",
+        )
+        for kind in ("compute", "graphics", "mps")
+    }
 )
 GPU_PROCESSES_HIDDEN = gauge(
     GPU,
@@ -80,9 +86,7 @@ def usage(subject: Subject) -> tuple[Metric, ...]:
         gauge(subject, "gpu_memory", "bytes", help=f"GPU memory of this {whose} on this GPU."),
         counter(subject, "gpu_busy", "seconds", help=f"Time in which kernels of this {whose} ran on this GPU."),
         counter(subject, "gpu_held", "seconds", help=f"Time for which this {whose} held this GPU: 3,600 of them are a GPU-hour."),
-        counter(
-            subject, "gpu_idle_held", "seconds", help=f"The part of it in which the GPU did nothing and nobody else held it."
-        ),
+        counter(subject, "gpu_idle_held", "seconds", help="The part of it in which the GPU did nothing and nobody else held it."),
         counter(subject, "gpu_energy", "joules", help=f"Energy of this GPU while this {whose} held it, shared by use."),
     )
 

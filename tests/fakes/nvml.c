@@ -220,3 +220,4 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvmlDevice
 ALIAS(nvmlDeviceGetHandleByPciBusId, nvmlDeviceGetHandleByPciBusId_v2, (const char *bus, nvmlDevice_t *out), (bus, out))
 
 #include "nvml_cards.h"
+#include "nvml_processes.h"

@@ -15,6 +15,7 @@ Everything below takes effect at once, also in processes that already run:
     fake.delay(0.0003)  fake.delay(6.0, "nvmlDeviceGetName", gpu=2)
     fake.hang(2)  fake.hang(2, "nvmlDeviceGetName")  fake.hang(None, "nvmlInitWithFlags")  fake.release(...)
     fake.crash("nvmlDeviceGetName", gpu=2)
+    fake.processes(3, [Process(4711, 1 << 30, share=80)])
     fake.lose(5, code=15)  fake.find(5)                   # off the bus; every call answers the code
     fake.abort_on_dead_handle(3)                          # the process dies when a lost card's handle is used more often
     fake.show([0, 1, 2])                                  # which cards NVML counts, in this order
@@ -32,6 +33,7 @@ import mmap
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.fakes.nvml_build import HERE, library
@@ -55,6 +57,22 @@ CARDS, FIELDS, TEXT, PROCESSES = (
 )
 
 
+KINDS = {"compute": 1, "graphics": 2, "mps": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process on a card: memory in bytes (-1: not available), share in percent (0: no sample), `sampled` in microseconds."""
+
+    pid: int
+    memory: int = 1 << 30
+    kinds: Sequence[str] = ("compute",)
+    gi: int = 0xFFFFFFFF
+    ci: int = 0xFFFFFFFF
+    share: int = 0
+    sampled: int = 0  # now
+
+
 class Rule(ctypes.Structure):
     """struct rule."""
 
@@ -71,6 +89,12 @@ class Card(ctypes.Structure):
         ("field_codes", ctypes.c_int64 * FIELDS),
         ("pids", ctypes.c_int64 * PROCESSES),
         ("process_memory", ctypes.c_int64 * PROCESSES),
+        ("process_kinds", ctypes.c_int64 * PROCESSES),
+        ("process_gi", ctypes.c_int64 * PROCESSES),
+        ("process_ci", ctypes.c_int64 * PROCESSES),
+        ("process_share", ctypes.c_int64 * PROCESSES),
+        ("process_sampled", ctypes.c_int64 * PROCESSES),
+        ("process_stride", ctypes.c_int64),
         ("lost", ctypes.c_int64),
         ("dead_uses", ctypes.c_int64),
         ("attaches", ctypes.c_int64),
@@ -222,9 +246,18 @@ class FakeNvml:
         return found.decode(errors="replace")
 
     def run_process(self, gpu: int, *processes: tuple[int, int]) -> None:
-        """Have these (pid, bytes) hold memory of a card."""
-        for place, (pid, memory) in enumerate(processes):
-            self.state.cards[gpu].pids[place], self.state.cards[gpu].process_memory[place] = pid, memory
+        """Have these (pid, bytes) compute on a card."""
+        self.processes(gpu, [Process(pid, memory) for pid, memory in processes])
+
+    def processes(self, gpu: int, processes: Sequence[Process], *, stride: int = 0) -> None:
+        """Have these on a card; `stride` is the size of the rows that a driver writes against its own header."""
+        card = self.state.cards[gpu]
+        card.process_stride = stride
+        for place, process in enumerate(processes):
+            card.pids[place], card.process_memory[place] = process.pid, process.memory
+            card.process_kinds[place] = sum(KINDS[kind] for kind in process.kinds)
+            card.process_gi[place], card.process_ci[place] = process.gi, process.ci
+            card.process_share[place], card.process_sampled[place] = process.share, process.sampled
         self.set(gpu, processes=len(processes))
 
     def lose(self, gpu: int, code: int = 15) -> None:

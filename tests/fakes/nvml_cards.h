@@ -203,30 +203,6 @@ CALL(nvmlDeviceGetComputeInstanceId, WITH(unsigned *out), { (void)out; code = UN
 CALL(nvmlDeviceGetDriverModel, WITH(unsigned *current, unsigned *pending), { (void)current; (void)pending; code = UNSUPPORTED; })
 ALIAS(nvmlDeviceGetDriverModel_v2, nvmlDeviceGetDriverModel, (nvmlDevice_t d, unsigned *c, unsigned *p), (d, c, p))
 
-/* --- processes: only compute has any --- */
-#define PROCESS_LIST(symbol, function, kind, fill) \
-    AS(symbol, function, WITH(unsigned *count, kind *out), { \
-        unsigned have = F_##function == F_nvmlDeviceGetComputeRunningProcesses && v[V_processes] != NA ? (unsigned)v[V_processes] : 0; \
-        if (have > *count) code = SMALL; \
-        else for (unsigned i = 0; i < have; i++) { \
-            out[i].pid = (unsigned)state->cards[card].pids[i]; \
-            out[i].memory = (unsigned long long)state->cards[card].process_memory[i]; fill; } \
-        *count = have; })
-#define PROCESS_LISTS(name) \
-    PROCESS_LIST(name, name, process_v1_t, (void)0) \
-    PROCESS_LIST(name##_v2, name, process_t, out[i].gi = out[i].ci = 0xFFFFFFFF) \
-    PROCESS_LIST_V3(name)
-#if DRIVER >= 510
-#define PROCESS_LIST_V3(name) PROCESS_LIST(name##_v3, name, process_t, out[i].gi = out[i].ci = 0xFFFFFFFF)
-#else
-#define PROCESS_LIST_V3(name)
-#endif
-PROCESS_LISTS(nvmlDeviceGetComputeRunningProcesses)
-PROCESS_LISTS(nvmlDeviceGetGraphicsRunningProcesses)
-PROCESS_LISTS(nvmlDeviceGetMPSComputeRunningProcesses)
-CALL(nvmlDeviceGetProcessUtilization, WITH(void *out, unsigned *count, unsigned long long since), {
-    (void)out; (void)since; *count = 0; code = NOT_FOUND;
-})
 CALL(nvmlDeviceGetSamples, WITH(int kind, unsigned long long since, int *type, unsigned *count, void *out), {
     (void)kind; (void)since; (void)type; (void)out; *count = 0; code = NOT_FOUND;
 })

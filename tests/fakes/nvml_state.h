@@ -11,7 +11,7 @@
 #define SYSTEM CARDS    /* row of calls that concern no card */
 #define FIELDS 400      /* nvmlDeviceGetFieldValues ids */
 #define TEXT 96
-#define PROCESSES 8
+#define PROCESSES 256
 #define NA INT64_MIN    /* a value that this card does not have: NOT_SUPPORTED */
 
 /* clang-format off */
@@ -33,7 +33,7 @@
     V(capability_major) V(capability_minor) V(fans) V(fan_speed) V(fan_rpm) \
     V(limit_shutdown) V(limit_slowdown) V(limit_memory) V(limit_gpu) V(limit_acoustic) \
     V(offset_shutdown) V(offset_slowdown) V(offset_memory) V(offset_gpu) V(numa_node) V(domain) V(bus) V(device) \
-    V(display_active) V(display_mode) V(mig_mode) V(processes)
+    V(display_active) V(display_mode) V(mig_mode) V(process_samples) V(processes)
 
 #define TEXTS(T) T(name) T(uuid) T(serial) T(part_number) T(vbios) T(inforom) T(bus_id) T(bus_id_legacy)
 
@@ -66,7 +66,8 @@
     F(nvmlDeviceGetMaxMigDeviceCount) F(nvmlDeviceGetMigDeviceHandleByIndex) F(nvmlDeviceGetDeviceHandleFromMigDeviceHandle) \
     F(nvmlDeviceGetGpuInstanceId) F(nvmlDeviceGetComputeInstanceId) F(nvmlDeviceGetDriverModel) \
     F(nvmlDeviceGetComputeRunningProcesses) F(nvmlDeviceGetGraphicsRunningProcesses) \
-    F(nvmlDeviceGetMPSComputeRunningProcesses) F(nvmlDeviceGetProcessUtilization) F(nvmlDeviceGetSamples)
+    F(nvmlDeviceGetMPSComputeRunningProcesses) F(nvmlDeviceGetProcessUtilization) \
+    F(nvmlDeviceGetProcessesUtilizationInfo) F(nvmlDeviceGetSamples)
 /* clang-format on */
 
 #define V(name) V_##name,
@@ -96,6 +97,12 @@ struct card {
     int64_t field_codes[FIELDS]; /* nvmlReturn of one field (0: as its value says) */
     int64_t pids[PROCESSES];
     int64_t process_memory[PROCESSES];
+    int64_t process_kinds[PROCESSES];   /* 1 compute, 2 graphics, 4 MPS */
+    int64_t process_gi[PROCESSES];
+    int64_t process_ci[PROCESSES];
+    int64_t process_share[PROCESSES];   /* percent; 0: no sample */
+    int64_t process_sampled[PROCESSES]; /* time stamp of its sample in microseconds (0: now) */
+    int64_t process_stride;             /* bytes of a row (0: as the function promises) */
     int64_t lost;      /* every call answers this code (15, 16, 999) */
     int64_t dead_uses; /* calls with the handle since then */
     int64_t attaches;  /* handles given out */

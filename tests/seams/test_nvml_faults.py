@@ -11,6 +11,7 @@ from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.sources.nvml import readers, verdicts
 from gpuwatch.sources.nvml.fields import Field
+from gpuwatch.sources.nvml.processes import LISTS
 from tests.fakes.nvml import FUNCTIONS, FakeNvml
 from tests.fakes.nvml_worker import NvmlWorker, Round, fault_of, missing
 
@@ -18,6 +19,7 @@ PASSING = (4, 5, 6, 7, 8, 10, 11, 12, 14, 17, 19, 20, 21, 22, 23, 24, 27, 28, 29
 PERMANENT = (3, 13, 26)
 ALL = (*PASSING, *PERMANENT, 2, 25)
 AILING = (8, 11, 14)
+ELSEWHERE = ("nvmlDeviceGetFan", *LISTS.values())  # targets of their own, with tests of their own
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def reopen(fake: FakeNvml, worker: NvmlWorker) -> None:
 @pytest.mark.parametrize("tier", list(Tier))
 def test_a_call_that_fails_once_costs_its_own_numbers_once(fake: FakeNvml, worker: NvmlWorker, tier: Tier) -> None:
     functions, whole = called(fake, worker, tier)
-    functions = [name for name in functions if not name.startswith("nvmlDeviceGetFan")]  # targets of their own
+    functions = [name for name in functions if not name.startswith(ELSEWHERE)]
     assert len(functions) > 4
     mine, other = whole.gpu(fake.uuid(0)), whole.gpu(fake.uuid(1))
     for function in functions:
@@ -95,7 +97,7 @@ def test_a_call_that_this_driver_will_never_answer_is_not_made_again_until_the_n
 ) -> None:
     functions, whole = called(fake, worker, tier)
     mine = whole.gpu(fake.uuid(0))
-    for position, function in enumerate(name for name in functions if not name.startswith("nvmlDeviceGetFan")):
+    for position, function in enumerate(name for name in functions if not name.startswith(ELSEWHERE)):
         code = PERMANENT[position % 3]
         calls = given_by(function, tier)
         fake.answer(function, code, gpu=0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.catalogue import gpu
+from gpuwatch.catalogue import gpu, process
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.sources.nvml import readers
@@ -94,6 +94,7 @@ NORMAL: Mapping[Metric, float] = {
     gpu.PERFORMANCE_STATE: 0.0,
     gpu.POWER_AVERAGE: 280.0,
     gpu.ENERGY: 987654.321,
+    **dict.fromkeys((*process.GPU_PROCESSES.values(), process.GPU_PROCESSES_HIDDEN, process.GPU_PROCESSES_DROPPED), 0.0),
     SECONDS["sw_power_cap"]: 1.5,
     gpu.CLOCK_EVENT_THERMAL_SECONDS: 2.5,
     SECONDS["sync_boost"]: 3.5,

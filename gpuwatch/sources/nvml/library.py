@@ -1,7 +1,7 @@
 """Calls into NVML with every answer classified: the value, or one of four exceptions that say how far the damage goes."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from gpuwatch.catalogue.own import NVML_ERRORS
@@ -76,6 +76,17 @@ class Library:
     def symbol(self, name: str, *arguments: Any) -> None:
         """Call a symbol of the library itself, where pynvml's function of that name leaves something out."""
         self.call(self._raw, name, *arguments)
+
+    def attempt(self, name: str, *arguments: Any, allowed: Collection[int]) -> int:
+        """Call a symbol of the library itself; returns 0 or one of the codes that are an answer. Others raise, as in `call`."""
+        try:
+            function = self._module._nvmlGetFunctionPointer(name)  # noqa: SLF001 - as below
+        except self._error as error:
+            raise self.classify(int(error.value)) from None  # type: ignore[attr-defined] # NVMLError has it
+        code = int(function(*arguments))
+        if code and code not in allowed:
+            raise self.classify(code)
+        return code
 
     def _raw(self, name: str, *arguments: Any) -> None:
         function = self._module._nvmlGetFunctionPointer(name)  # noqa: SLF001 - its only way to a symbol, unchanged for years
