@@ -10,7 +10,7 @@ from gpuwatch.catalogue import own
 from gpuwatch.model.alert import AlertState, Incident, Transition
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import Event
-from gpuwatch.model.finding import Evidence
+from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading
 from gpuwatch.model.target import Target
@@ -40,7 +40,7 @@ class Inbox(Protocol):
 class Detectors(Protocol):
     """All detectors, and what of them and of the rules survives a restart."""
 
-    def run(self, view: View, wall: float) -> tuple[Sequence[Reading], Mapping[tuple[Target, Metric], Evidence]]: ...
+    def run(self, view: View, wall: float) -> Findings: ...
 
     def recall(self, mono: float, wall: float) -> None: ...
 
@@ -153,10 +153,10 @@ class Beat:
             for report in self._reports:
                 self._post(report(wall), mono)
         seen = replace(self._board.view(wall, mono), events=self._inbox.take())
-        derived, evidence = self._detectors.run(seen, wall)
-        self._post(derived, mono)
+        found = self._detectors.run(seen, wall)
+        self._post(found.readings, mono)
         view = self._board.view(wall, mono)
-        changed = self._incidents.apply(self._engine.beat(view, mono, evidence))
+        changed = self._incidents.apply(self._engine.beat(view, mono, found.evidence))
         if changed:
             tell_the_log(changed)
             self._store.commit(incidents=changed)

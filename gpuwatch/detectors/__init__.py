@@ -17,6 +17,7 @@ from gpuwatch.detectors.headroom import Headroom
 from gpuwatch.detectors.inventory import Inventory
 from gpuwatch.detectors.reboot import Before, Reboot
 from gpuwatch.detectors.smart_age import SmartAge
+from gpuwatch.model.event import Event
 from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading, Tier
@@ -77,17 +78,21 @@ class Runner:
         self.failures = dict.fromkeys(self.states, 0)
         self.failing: set[str] = set()
 
-    def run(self, view: View, wall: float) -> tuple[list[Reading], dict[tuple[Target, Metric], Evidence]]:
-        """Let every detector look at one beat; returns one derived reading a target, and the evidence."""
+    def run(self, view: View, wall: float) -> Findings:
+        """Let every detector look at one beat; returns one derived reading a target, the evidence, and what happened."""
         readings: dict[tuple[Target, Tier], Reading] = {}
         evidence: dict[tuple[Target, Metric], Evidence] = {}
+        events: list[Event] = []
         for detector in self.detectors:
             findings = self.step(detector, view, wall)
-            evidence.update(findings.evidence)
+            events += findings.events
+            for place, found in findings.evidence.items():
+                before = evidence.get(place)
+                evidence[place] = found if before is None else together(before, found)
             for reading in findings.readings:
                 key = reading.target, reading.tier
                 readings[key] = merged(readings[key], reading) if key in readings else reading
-        return list(readings.values()), evidence
+        return Findings(tuple(readings.values()), evidence, tuple(events))
 
     def step(self, detector: AnyDetector, view: View, wall: float) -> Findings:
         """Let one detector look."""
@@ -135,6 +140,11 @@ class Runner:
                 self.states[detector.name] = msgspec.msgpack.decode(blob, type=type(detector.initial()))
             except msgspec.MsgspecError as error:
                 log.warning("detector %s begins afresh: its state cannot be read: %s", detector.name, error)
+
+
+def together(first: Evidence, second: Evidence) -> Evidence:
+    """Return what two detectors know of one number."""
+    return Evidence({**first.numbers, **second.numbers}, {**first.words, **second.words})
 
 
 def merged(first: Reading, second: Reading) -> Reading:

@@ -158,10 +158,10 @@ class Story:
         for reading in self.readings():
             self.board.post(reading, self.mono)
         view = self.board.view(self.wall, self.mono)
-        found, evidence = self.runner.run(view, self.wall)
-        for reading in found:
+        found = self.runner.run(view, self.wall)
+        for reading in found.readings:
             self.board.post(reading, self.mono)
-        self.hear(self.engine.beat(self.board.view(self.wall, self.mono), self.mono, evidence))
+        self.hear(self.engine.beat(self.board.view(self.wall, self.mono), self.mono, found.evidence))
         self.pass_time(self.every)
 
     def hear(self, transitions: Sequence[Transition]) -> None:

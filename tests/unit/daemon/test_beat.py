@@ -11,7 +11,7 @@ from gpuwatch.daemon.beat import REPORT_EVERY, Beat
 from gpuwatch.daemon.inbox import Inbox
 from gpuwatch.model.alert import Incident, Severity, Transition
 from gpuwatch.model.event import Event
-from gpuwatch.model.finding import Evidence
+from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.target import Target
@@ -37,7 +37,7 @@ class Rooms:
     def recall(self, mono: float, wall: float) -> None:
         """Nothing to take over."""
 
-    def run(self, view: View, wall: float) -> tuple[Sequence[Reading], Mapping[tuple[Target, Metric], Evidence]]:
+    def run(self, view: View, wall: float) -> Findings:
         """Find nothing, or fail, or wait."""
         self.noted.append("run")
         self.seen.append(view.events)
@@ -45,7 +45,7 @@ class Rooms:
             self.held.wait(10)
         if self.broken:
             raise RuntimeError("broken")
-        return [], {}
+        return Findings()
 
     def save(self, mono: float, wall: float) -> None:
         """Note it."""
