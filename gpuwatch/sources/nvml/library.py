@@ -63,6 +63,19 @@ class Library:
         """Call a function by its name."""
         return self.call(self.find(name), *arguments)
 
+    def wait(self, event_set: Any, milliseconds: int) -> Any:
+        """Wait for an event of a set; None where none came in time, which is no error and not counted as one."""
+        function = self.find("nvmlEventSetWait")
+        if function is None:
+            raise CallError(verdicts.FUNCTION_NOT_FOUND)
+        try:
+            return function(event_set, milliseconds)
+        except self._error as error:
+            code = int(error.value)  # type: ignore[attr-defined] # as in `call`
+            if code == verdicts.TIMEOUT:
+                return None
+            raise self.classify(code) from None
+
     def struct(self, name: str, version: str) -> Any:
         """Return a fresh struct of pynvml with its version word; raises CallError where this pynvml has none."""
         kind = getattr(self._module, name, None)

@@ -1,6 +1,6 @@
 """One look at one GPU: the calls of a tier, one by one and in a batch, with every answer sorted."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gpuwatch.model.metric import Metric
@@ -58,6 +58,12 @@ class Look:
         if plan.fields:
             self._batch(plan)
         self.absent.update(plan.never)
+
+    def leave_out(self, metrics: Iterable[Metric]) -> None:
+        """Give no value of these, which this GPU cannot have as it is now."""
+        for metric in metrics:
+            if self.values.pop(metric, None) is not None:
+                self.absent[metric] = Absence.UNSUPPORTED
 
     def _call(self, chain: Chain, way: Call, function: Callable[..., Any] | None, give: Give) -> None:
         """Make one call; where it does not exist here, go on with the chain's next way at once."""

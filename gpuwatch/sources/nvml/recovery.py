@@ -43,5 +43,5 @@ def changed(key: str, before: str, action: str, at: float) -> Event:
         words=f"the driver's recovery action went from {before} to {action}: {WORDS[action]}",
         subject="gpu",
         key=key,
-        facts={"recovery": action, "before": before},
+        facts={"recovery": str(ACTIONS.index(action))} if action in ACTIONS else {},  # as a line of Xid 154 has it
     )

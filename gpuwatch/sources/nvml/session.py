@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gpuwatch.catalogue.gpu import DRIVER, DRIVER_MISMATCH, DRIVER_STATE, GPUS, VISIBLE
 from gpuwatch.catalogue.own import OWN
@@ -48,6 +48,7 @@ class Session:
         self.fleet: Fleet | None = None
         self._told = ""  # the state that was said last
         self._beside: tuple[Fault, float] | None = None  # what is wrong, and since when, although NVML is initialised
+        self.quiet: Callable[[], bool] = lambda: True  # waits until nobody else uses what nvmlShutdown takes away
         self.restart = ""  # why a new process is wanted
         self.begun = threading.Event()  # the first attempt is over
         self.lane = Lane("nvml-session", clock)
@@ -217,7 +218,9 @@ class Session:
 
     def _shut_down(self) -> None:
         self._shutdown_owed = False
-        if self.library is not None:
+        if self.library is not None and not self.quiet():
+            self._want_restart("a wait for events does not return, and NVML cannot be shut down under it")
+        elif self.library is not None:
             try:
                 self.library.named("nvmlShutdown")
             except CallError as error:
