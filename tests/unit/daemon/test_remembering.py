@@ -92,12 +92,12 @@ class Listening:
         return state, Findings()
 
 
-def run(store: Store) -> Remembering:
+def run(store: Store, *more: Listening) -> Remembering:
     """Begin a run."""
     clock = FakeClock()
     notifier = Notifier(Channels({}), store, clock, "here", str)  # type: ignore[arg-type] # nobody is told, nothing is asked of it
     return Remembering(
-        lambda known: detectors.Runner(detectors.build(Config(), known)),
+        lambda known: detectors.Runner((*detectors.build(Config(), known), *more)),
         boot="boot-1",
         store=store,
         engine=Engine(()),
@@ -155,13 +155,11 @@ def test_a_history_that_hangs_costs_the_last_sample_and_not_the_start() -> None:
 
 def test_what_happens_before_the_memory_can_be_read_is_judged_at_once_and_again_by_those_who_remember() -> None:
     store = Store(remembers=False)
-    started = run(store)
     seen: list[tuple[str, ...]] = []
+    started = run(store, Listening(seen))
 
     def beat(*words: str) -> None:
         started.recall(0.0, 0.0)
-        listening = Listening(seen)
-        started._runner.detectors, started._runner.states = (listening,), {"listening": listening.initial()}
         events = tuple(Event(source="kernel", kind="mce", severity=Severity.WARNING, at=0.0, words=word) for word in words)
         started.run(View(0.0, {}, events), 0.0)
 
