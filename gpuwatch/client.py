@@ -72,19 +72,25 @@ def place(address: str) -> Place:
 class Client:
     """Asks one place. Each `get` is a connection of its own; it may be called from any thread."""
 
-    def __init__(self, address: str, password_file: str | Path | None = None, ca_file: str | Path | None = None) -> None:
-        """Raises ValueError for an address that is none. The files are read when asked, so that renewed ones count."""
+    def __init__(
+        self, address: str, password_file: str | Path | None = None, ca_file: str | Path | None = None, who: str = "gpuwatch"
+    ) -> None:
+        """Raises ValueError for an address that is none. The files are read when asked, so that renewed ones count.
+
+        `who` is what should answer there, for the words of an error.
+        """
         self.place = place(address)
         self._password_file, self._ca_file = password_file, ca_file
+        self._who = who
 
-    def get(self, path: str, seconds: float = SECONDS) -> Reply:
-        """Ask for a path; raises Unreachable when there is no whole answer within the time."""
+    def get(self, path: str, seconds: float = SECONDS, limit: int = BODY_LIMIT) -> Reply:
+        """Ask for a path; raises Unreachable when there is no whole answer within the time and `limit` bytes."""
         deadline = time.monotonic() + seconds
         try:
             headers = {"Connection": "close", "Accept-Encoding": "identity"} | self._authorization()
             wire = self._connect(deadline)
             try:
-                return exchange(wire, self.place, self.place.prefix + path, headers)
+                return exchange(wire, self.place, self.place.prefix + path, headers, limit)
             finally:
                 wire.hang_up()
         except TimeoutError:
@@ -92,7 +98,7 @@ class Client:
         except http.client.HTTPException as error:
             raise Unreachable(f"{self.place}: does not answer as an HTTP server does ({type(error).__name__})") from None
         except OSError as error:
-            raise Unreachable(f"{self.place}: {reason(error)}") from None
+            raise Unreachable(f"{self.place}: {reason(error, self._who)}") from None
 
     def _authorization(self) -> dict[str, str]:
         """Return the header for the password file (one line, `user:password`); raises Unreachable."""
@@ -181,7 +187,7 @@ class Reader(io.RawIOBase):
         return self._wire.socket.recv_into(buffer)
 
 
-def exchange(wire: Wire, where: Place, path: str, headers: dict[str, str]) -> Reply:
+def exchange(wire: Wire, where: Place, path: str, headers: dict[str, str], limit: int) -> Reply:
     """Send one GET and take its answer, up to the limit; raises what http.client and the socket raise."""
     connection = http.client.HTTPConnection("localhost" if where.path else where.host, where.port)
     connection.auto_open = 0
@@ -189,12 +195,12 @@ def exchange(wire: Wire, where: Place, path: str, headers: dict[str, str]) -> Re
     connection.request("GET", path, headers=headers)
     response = connection.getresponse()
     try:
-        body = response.read(BODY_LIMIT + 1)
+        body = response.read(limit + 1)
         missing = response.length
     finally:
         response.close()
-    if len(body) > BODY_LIMIT:
-        raise Unreachable(f"{where}: the answer is over {BODY_LIMIT >> 20} MiB")
+    if len(body) > limit:
+        raise Unreachable(f"{where}: the answer is over {limit >> 20} MiB")
     if missing:  # http.client takes a body that ends early for whole when it is read by size
         raise http.client.IncompleteRead(body, missing)
     return Reply(response.status, body)
@@ -241,10 +247,10 @@ def left(deadline: float) -> float:
     return seconds
 
 
-def reason(error: OSError) -> str:
+def reason(error: OSError, who: str) -> str:
     """Say why there is no connection."""
     if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-        return "nobody answers there; is gpuwatch running?"
+        return f"nobody answers there; is {who} running?"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message}); name its CA with a CA file"
     if isinstance(error, ssl.SSLError):

@@ -15,8 +15,10 @@ from gpuwatch.sampling.local import Local
 from gpuwatch.sampling.probe import Probe
 from gpuwatch.sampling.supervisor import Supervisor
 from gpuwatch.sources import host, sysfs
+from gpuwatch.sources.dcgm.exporter import Exporter
 
 NVML = "gpuwatch-nvml"  # the name of the process that holds the GPUs: `fuser -v /dev/nvidia*` explains itself
+KILLING = 5.0  # seconds beside a deadline in which what has missed it is killed and told of
 PROBED = ("pci", "filesystem", "hwmon", "network")
 
 
@@ -73,6 +75,13 @@ def collectors(config: Config, post: Callable[[Reading], None], happened: Callab
         found.append(Asked(short("gpuwatch-probe", PROBED, sources.probe.deadline), {Tier.SLOW: sources.probe.every}))
     if sources.smart.enabled:
         found.append(Asked(short("gpuwatch-smart", ["smart"], sources.smart.deadline), {Tier.SLOW: sources.smart.every}))
+    if sources.dcgm.enabled and sources.dcgm.mode == "dmon":
+        # The worker kills dcgmi at its deadline and says so; only a worker that does not get there is killed itself.
+        found.append(Asked(short("gpuwatch-dcgm", ["dcgm"], sources.dcgm.deadline + KILLING), {Tier.NORMAL: sources.dcgm.every}))
+    elif sources.dcgm.enabled:  # one bounded GET, no device: a thread of the daemon will do
+        page = Exporter(config, clock)
+        local = Local("dcgm", page, post=post, happened=happened, clock=clock, deadline=sources.dcgm.deadline + KILLING)
+        found.append(Asked(local, {Tier.NORMAL: sources.dcgm.every}))
     return found
 
 
@@ -92,6 +101,7 @@ def cadences(config: Config) -> dict[tuple[str, Tier], Cadence]:
         for name in PROBED:
             found[name, Tier.SLOW] = Cadence(sources.probe.every, sources.probe.deadline)
         found["smart", Tier.SLOW] = Cadence(sources.smart.every, sources.smart.deadline)
+        found["dcgm", Tier.NORMAL] = Cadence(sources.dcgm.every, sources.dcgm.deadline)
     for name, source in tiered.items():
         for tier, period in three(source).items():
             found[name, tier] = Cadence(period, source.deadline)

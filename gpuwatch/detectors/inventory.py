@@ -65,7 +65,8 @@ class Inventory:
         if state.clock.wall is not None and wall - state.clock.wall > max(LONG, 3 * state.clock.usual):
             state.driver_since = None  # nobody knows what the driver did meanwhile
         state.clock.tick(wall)
-        entries = {entry.target.key: entry for entry in view.of(GPU) if measured(entry)}
+        # What only DCGM tells of is not learned: its exporter may be that of another host.
+        entries = {entry.target.key: entry for entry in view.of(GPU) if any(one.source != "dcgm" for one in measured(entry))}
         answers = {key: answer(entry) for key, entry in entries.items()}
         aliases = self.learn(state, entries, answers)
         scene = self.scene(state, view, answers)

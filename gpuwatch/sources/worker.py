@@ -32,6 +32,7 @@ SOURCES: Mapping[str, str] = {
     "hwmon": "gpuwatch.sources.hwmon:source",
     "network": "gpuwatch.sources.network:source",
     "smart": "gpuwatch.sources.smart:source",
+    "dcgm": "gpuwatch.sources.dcgm:source",
     "simulated": "gpuwatch.sources.simulated:source",
 }
 

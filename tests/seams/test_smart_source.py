@@ -19,9 +19,9 @@ from gpuwatch.model.event import Event
 from gpuwatch.model.quantity import Duration
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.sources import wire
+from gpuwatch.sources.program import Runner
 from gpuwatch.sources.smart import source
 from gpuwatch.sources.smart.numbers import READINGS
-from gpuwatch.sources.smart.run import Runner
 from gpuwatch.sources.smart.source import Smart as SmartSource
 from gpuwatch.sources.source import Source
 from tests.fakes.clock import FakeClock
