@@ -19,7 +19,8 @@ from typing import Any, final
 
 from tests.fakes.daemon import Page, Running
 from tests.fakes.host import HostTree
-from tests.fakes.nvml import FUNCTIONS, FakeNvml
+from tests.fakes.nvml import FakeNvml
+from tests.fakes.nvml_layout import FUNCTIONS
 from tests.fakes.receiver import Receiver
 from tests.fakes.until import until
 

@@ -164,7 +164,7 @@ EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned flags)
 }
 EXPORT nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 EXPORT nvmlReturn_t nvmlInit(void) { return nvmlInitWithFlags(0); }
-SYSTEM_CALL(nvmlShutdown, (void), { started--; state->shutdowns++; })
+SYSTEM_CALL(nvmlShutdown, (void), { started--; state->shutdowns++; state->sets_at_shutdown += state->event_sets; })
 EXPORT const char *nvmlErrorString(nvmlReturn_t code)
 {
     static __thread char text[40];
@@ -220,4 +220,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvmlDevice
 ALIAS(nvmlDeviceGetHandleByPciBusId, nvmlDeviceGetHandleByPciBusId_v2, (const char *bus, nvmlDevice_t *out), (bus, out))
 
 #include "nvml_cards.h"
+#include "nvml_mig.h"
+#include "nvml_events.h"
 #include "nvml_processes.h"

@@ -16,6 +16,8 @@ Everything below takes effect at once, also in processes that already run:
     fake.hang(2)  fake.hang(2, "nvmlDeviceGetName")  fake.hang(None, "nvmlInitWithFlags")  fake.release(...)
     fake.crash("nvmlDeviceGetName", gpu=2)
     fake.processes(3, [Process(4711, 1 << 30, share=80)])
+    fake.xid(3, 79)  fake.event(3, 0x100, times=5)        # to those who wait for events
+    fake.divide(0)  fake.create(0, 1, "3g.20gb", 20 << 30)  fake.destroy(0, 1)   # MIG (nvml_parts.py)
     fake.lose(5, code=15)  fake.find(5)                   # off the bus; every call answers the code
     fake.abort_on_dead_handle(3)                          # the process dies when a lost card's handle is used more often
     fake.show([0, 1, 2])                                  # which cards NVML counts, in this order
@@ -30,32 +32,15 @@ says which symbols and field ids exist: "470", "535", "595", or any other major.
 
 import ctypes
 import mmap
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fakes.nvml_build import HERE, library
+from tests.fakes.nvml_build import library
+from tests.fakes.nvml_layout import CARDS, FUNCTIONS, NOT_THERE, TEXTS, VALUES, Rule, State
 from tests.fakes.nvml_models import BASE, MODELS
-
-STATE = (HERE / "nvml_state.h").read_text(encoding="ascii")
-NOT_THERE = -(1 << 63)  # NA in nvml_state.h
-SYSTEM = 32
-
-
-def listed(name: str) -> list[str]:
-    """Return the names of one list of nvml_state.h, in order."""
-    found = re.search(rf"#define {name}\(\w\)(.*?[^\\])\n\n", STATE.replace("/* clang-format on */", "\n"), re.DOTALL)
-    assert found is not None, f"nvml_state.h has no list {name}"
-    return re.findall(r"\b\w\((\w+)\)", found[1])
-
-
-VALUES, TEXTS, GLOBALS, FUNCTIONS = listed("VALUES"), listed("TEXTS"), listed("GLOBALS"), listed("FUNCTIONS")
-CARDS, FIELDS, TEXT, PROCESSES = (
-    int(re.findall(rf"#define {name} (\d+)", STATE)[0]) for name in ("CARDS", "FIELDS", "TEXT", "PROCESSES")
-)
-
+from tests.fakes.nvml_parts import FakeParts
 
 KINDS = {"compute": 1, "graphics": 2, "mps": 4}
 
@@ -73,50 +58,7 @@ class Process:
     sampled: int = 0  # now
 
 
-class Rule(ctypes.Structure):
-    """struct rule."""
-
-    _fields_ = [
-        (name, ctypes.c_int64) for name in ("code", "fail_in", "fail_code", "fail_more", "hang", "crash", "delay_ns", "calls")
-    ]
-
-
-class Card(ctypes.Structure):
-    """struct card."""
-
-    _fields_ = [
-        ("values", ctypes.c_int64 * len(VALUES)),
-        ("field_codes", ctypes.c_int64 * FIELDS),
-        ("pids", ctypes.c_int64 * PROCESSES),
-        ("process_memory", ctypes.c_int64 * PROCESSES),
-        ("process_kinds", ctypes.c_int64 * PROCESSES),
-        ("process_gi", ctypes.c_int64 * PROCESSES),
-        ("process_ci", ctypes.c_int64 * PROCESSES),
-        ("process_share", ctypes.c_int64 * PROCESSES),
-        ("process_sampled", ctypes.c_int64 * PROCESSES),
-        ("process_stride", ctypes.c_int64),
-        ("lost", ctypes.c_int64),
-        ("dead_uses", ctypes.c_int64),
-        ("attaches", ctypes.c_int64),
-        ("hang", ctypes.c_int64),
-        ("texts", (ctypes.c_char * TEXT) * len(TEXTS)),
-    ]
-
-
-class State(ctypes.Structure):
-    """struct state."""
-
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in GLOBALS),
-        ("order", ctypes.c_int64 * CARDS),
-        ("driver_version", ctypes.c_char * TEXT),
-        ("nvml_version", ctypes.c_char * TEXT),
-        ("rules", (Rule * (CARDS + 1)) * len(FUNCTIONS)),
-        ("cards", Card * CARDS),
-    ]
-
-
-class FakeNvml:
+class FakeNvml(FakeParts):
     """One host's NVML: its library, its state, and the /proc, /sys and /dev that go with it."""
 
     def __init__(

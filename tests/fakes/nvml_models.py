@@ -39,7 +39,7 @@ NO_PCIE_ERRORS = dict.fromkeys(
         "recovery",
     )
 )
-GEFORCE = {**NO_ECC, **NO_PCIE_ERRORS, "limit_acoustic": 83, "power_average": None}
+GEFORCE = {**NO_ECC, **NO_PCIE_ERRORS, "limit_acoustic": 83, "power_average": None, "event_types": 0x1C}
 
 # What every card has unless its model says otherwise: an A40 (driver 550.127), idle.
 BASE: Mapping[str, int | None] = {
@@ -110,12 +110,16 @@ BASE: Mapping[str, int | None] = {
     "display_active": 0,
     "display_mode": 0,
     "mig_mode": None,
+    "mig_pending": None,
+    "event_types": 0xFF9F,
+    "recovery_action": 0,
     "processes": 0,
     "ecc_current": 1,
     "ecc_pending": 1,
 }
 
-HBM = {"fans": None, "fan_speed": None, "mig_mode": 0, "performance_state": 0, "reasons": 0x1, "power_average": None}
+MIG = {"mig_mode": 0, "mig_pending": 0, "mig_max": 7}
+HBM = {**MIG, "fans": None, "fan_speed": None, "performance_state": 0, "reasons": 0x1, "power_average": None}
 MODELS: Mapping[str, Mapping[str, int | str | None]] = {
     "A40": {"name": "NVIDIA A40"},
     "RTX 3090": {

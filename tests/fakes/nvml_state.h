@@ -12,6 +12,8 @@
 #define FIELDS 400      /* nvmlDeviceGetFieldValues ids */
 #define TEXT 96
 #define PROCESSES 256
+#define MIG_DEVICES 8    /* of one card */
+#define EVENTS 256       /* that sets can be behind */
 #define NA INT64_MIN    /* a value that this card does not have: NOT_SUPPORTED */
 
 /* clang-format off */
@@ -33,13 +35,17 @@
     V(capability_major) V(capability_minor) V(fans) V(fan_speed) V(fan_rpm) \
     V(limit_shutdown) V(limit_slowdown) V(limit_memory) V(limit_gpu) V(limit_acoustic) \
     V(offset_shutdown) V(offset_slowdown) V(offset_memory) V(offset_gpu) V(numa_node) V(domain) V(bus) V(device) \
-    V(display_active) V(display_mode) V(mig_mode) V(process_samples) V(processes)
+    V(display_active) V(display_mode) V(mig_mode) V(mig_pending) V(mig_max) V(event_types) V(recovery_action) V(process_samples) V(processes)
 
 #define TEXTS(T) T(name) T(uuid) T(serial) T(part_number) T(vbios) T(inforom) T(bus_id) T(bus_id_legacy)
 
 #define GLOBALS(G) \
     G(count) G(delay_ns) G(dead_uses_allowed) G(driver_major) G(cuda) G(epoch) G(inits) G(shutdowns) \
-    G(inside_ns) G(inside_cpu_ns) G(total_calls)
+    G(inside_ns) G(inside_cpu_ns) G(total_calls) \
+    G(event_head) G(event_sets) G(sets_at_shutdown) G(freed_uses) G(total_created)
+
+/* mig_...: calls with the handle of a MIG device.
+ * event_head: events ever; event_sets: live ones; sets_at_shutdown: live ones at any nvmlShutdown; freed_uses: uses of freed ones */
 
 #define FUNCTIONS(F) \
     F(nvmlInitWithFlags) F(nvmlShutdown) F(nvmlErrorString) F(nvmlSystemGetDriverVersion) F(nvmlSystemGetNVMLVersion) \
@@ -67,7 +73,11 @@
     F(nvmlDeviceGetGpuInstanceId) F(nvmlDeviceGetComputeInstanceId) F(nvmlDeviceGetDriverModel) \
     F(nvmlDeviceGetComputeRunningProcesses) F(nvmlDeviceGetGraphicsRunningProcesses) \
     F(nvmlDeviceGetMPSComputeRunningProcesses) F(nvmlDeviceGetProcessUtilization) \
-    F(nvmlDeviceGetProcessesUtilizationInfo) F(nvmlDeviceGetSamples)
+    F(nvmlDeviceGetProcessesUtilizationInfo) \
+    F(nvmlEventSetCreate) F(nvmlEventSetFree) F(nvmlEventSetWait) F(nvmlDeviceRegisterEvents) \
+    F(nvmlDeviceGetSupportedEventTypes) \
+    F(mig_uuid) F(mig_name) F(mig_memory) F(mig_gpu_instance) F(mig_compute_instance) \
+    F(nvmlDeviceGetSamples)
 /* clang-format on */
 
 #define V(name) V_##name,
@@ -92,6 +102,16 @@ struct rule {
     int64_t calls;
 };
 
+struct mig {
+    int64_t present, gpu_instance, compute_instance, total, used;
+    char uuid[TEXT], name[TEXT];
+};
+
+/* Something that happened: delivered `times` times to every set that has this card and type. */
+struct event {
+    int64_t card, type, data, gpu_instance, compute_instance, times;
+};
+
 struct card {
     int64_t values[VALUE_COUNT];
     int64_t field_codes[FIELDS]; /* nvmlReturn of one field (0: as its value says) */
@@ -108,6 +128,7 @@ struct card {
     int64_t attaches;  /* handles given out */
     int64_t hang;      /* no call returns while this is 1 */
     char texts[TEXT_COUNT][TEXT];
+    struct mig mig[MIG_DEVICES]; /* by MIG index */
 };
 
 struct state {
@@ -119,6 +140,7 @@ struct state {
     char nvml_version[TEXT];
     struct rule rules[FUNCTION_COUNT][CARDS + 1];
     struct card cards[CARDS];
+    struct event events[EVENTS];
 };
 
 #endif

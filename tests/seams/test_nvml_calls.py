@@ -10,7 +10,8 @@ import pytest
 
 from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.model.reading import Tier
-from tests.fakes.nvml import CARDS, FUNCTIONS, NOT_THERE, VALUES, FakeNvml
+from tests.fakes.nvml import FakeNvml
+from tests.fakes.nvml_layout import CARDS, FUNCTIONS, NOT_THERE, VALUES
 from tests.fakes.nvml_worker import NvmlWorker
 
 CLIENT = """

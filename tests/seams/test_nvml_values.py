@@ -108,6 +108,7 @@ NORMAL: Mapping[Metric, float] = {
 SLOW: Mapping[Metric, float] = {
     gpu.BAR1_SIZE: float(64 << 30),
     gpu.BAR1_USED: float(5 << 20),
+    **gpu.RECOVERY_ACTION.at("none"),
     gpu.POWER_LIMIT["enforced"]: 300.0,
     gpu.POWER_LIMIT["requested"]: 300.0,
     gpu.POWER_LIMIT["default"]: 300.0,
@@ -156,7 +157,13 @@ SINCE_535 = {  # fields and functions that a driver of 470 lacks, and that no ol
     *gpu.PCIE_ERRORS.values(),
     gpu.MEMORY_RESERVED,
 }
-SINCE_575 = {SECONDS["sw_thermal"], SECONDS["hw_thermal"], SECONDS["hw_power_brake"], gpu.TEMPERATURE_MARGIN}
+SINCE_575 = {
+    SECONDS["sw_thermal"],
+    SECONDS["hw_thermal"],
+    SECONDS["hw_power_brake"],
+    gpu.TEMPERATURE_MARGIN,
+    *gpu.RECOVERY_ACTION.values(),
+}
 FANS = {"535.154.05": {gpu.FAN_SPEED: 1.04}, "595.71.05": {gpu.FAN_SPEED: 1.04, gpu.FAN_RPM: 2400.0}}
 
 

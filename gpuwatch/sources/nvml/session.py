@@ -143,7 +143,7 @@ class Session:
         except bindings.BindingsError as error:
             self._set(Fault("failed", str(error)))
             return
-        if self._shutdown_owed:
+        if self._shutdown_owed and not self.restart:
             self._shut_down()
         try:
             library.named("nvmlInit")
