@@ -60,6 +60,14 @@ class Dcgm(Section, frozen=True):
     deadline: Period = Duration(10)  # for the whole page, or for one call of dcgmi
 
 
+class Kernel(Section, frozen=True):
+    """How often the kernel log is looked at."""
+
+    enabled: bool = True
+    every: Period = Duration(1)
+    deadline: Period = Duration(5)
+
+
 class Simulated(Section, frozen=True):
     """A simulated host in place of the real one, driven by a scenario file (`gpuwatch demo`)."""
 
@@ -77,6 +85,7 @@ class Sources(Section, frozen=True):
     nvml: Nvml = Nvml()
     host: Source = Source()
     jobs: Jobs = Jobs()
+    kernel: Kernel = Kernel()
     probe: Probe = Probe()
     smart: Smart = Smart()
     dcgm: Dcgm = Dcgm()

@@ -10,7 +10,7 @@ from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.sampling import tally
 from gpuwatch.sampling.events import Reason, Report, Standing
 from gpuwatch.sampling.mailbox import Mailbox
-from gpuwatch.sources.source import Source
+from gpuwatch.sources.source import Candid, Source
 
 IDLE = 1.0  # seconds between two looks at whether to stop
 
@@ -113,7 +113,10 @@ class Local:
             return f"has not answered for {waited:.0f} s"
         if self._success is None:
             return "has not answered yet"
-        return self._bug
+        return self._bug or self._trouble()
+
+    def _trouble(self) -> str:
+        return self._source.problem() if isinstance(self._source, Candid) else ""
 
     def _waited(self) -> float:
         now = self._clock.mono()
@@ -140,6 +143,6 @@ class Local:
         with self._lock:
             del self._open[tier]
             self._took = self._clock.mono() - started
-            self._success = not bug
+            self._success = not (bug or self._trouble())
             self._bug = bug
             self._last = answer.last or self._last

@@ -88,7 +88,8 @@ class HostTree:
         return folder
 
     def kernel(self) -> "HostTree":
-        """Add what every host has in /proc: two cores, a little memory, pressure, and the name of its system."""
+        """Add what every host has: two cores, a little memory, pressure, the name of its system, an empty kernel log."""
+        self.write(self.dev / "kmsg", "")
         self.write(
             self.proc / "stat",
             "cpu  1000 20 300 40000 50 6 7 8 0 0\ncpu0 500 10 150 20000 25 3 3 4 0 0\ncpu1 500 10 150 20000 25 3 4 4 0 0\n"

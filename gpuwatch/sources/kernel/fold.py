@@ -12,6 +12,7 @@ from gpuwatch.sources.kernel.record import Found, Record
 SOURCE = "kernel"
 TELLING = ("pid", "name", "link", "cpu", "scope", "cgroup", "index", "recovery")  # facts by which two events are not equal
 FINE = 256  # events of one second that are told apart by these; further ones only by kind, thing, code and severity
+LAG = 0.1  # seconds after the end of a second in which its records have arrived
 COARSE = 1024  # events of one second; what does not fit is counted as lost
 
 Likeness = tuple[str, str, int | None, Severity, tuple[str | None, ...]]
@@ -40,7 +41,8 @@ class Fold:
     def add(self, record: Record, found: Found) -> None:
         """Take what a message says."""
         second = int(record.stamp)
-        if second != self._second:
+        # Two CPUs may swap the order of records that are microseconds apart.
+        if self._second is None or second not in {self._second, self._second - 1}:
             self.close()
             self._second = second
         facts = found.facts
@@ -60,6 +62,11 @@ class Fold:
             self._lost = Together(record, found)
         else:
             self._open[likeness] = Together(record, found)
+
+    def settle(self, now: float) -> None:
+        """End the second, if it is over `now` on the log's own clock."""
+        if self._second is not None and now >= self._second + 1 + LAG:
+            self.close()
 
     def close(self) -> None:
         """End the second: its events are ready, in the order of their last records."""

@@ -118,6 +118,10 @@ class Join:
             if not 0 <= record.stamp - group.records[0].stamp <= HOLD or group.passed >= PASSING
         ]
 
+    def old(self, now: float) -> list[tuple[int, Record]]:
+        """Close the groups that have been open for HOLD seconds."""
+        return [self._close(group) for group in list(self.groups) if now - group.records[0].stamp > HOLD]
+
     def end(self) -> list[tuple[int, Record]]:
         """Close all."""
         return [self._close(group) for group in list(self.groups)]

@@ -43,6 +43,6 @@ def replay(log: Iterable[str], now: float, booted: float | None = None) -> Itera
         if record.is_uptime:
             end = record.at
         stream.feed(record)
-    stream.settle()
+    stream.end()
     for event, is_uptime in [*undated, *stream.take()]:
         yield replace(event, at=now - end + event.at) if is_uptime else event

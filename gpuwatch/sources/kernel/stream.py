@@ -32,8 +32,14 @@ class Stream:
         self._order += 1
         self._read(self._join.feed(record, self._order))
 
-    def settle(self) -> None:
-        """End what is open: nothing more came for a while."""
+    def settle(self, now: float) -> None:
+        """End what is over `now`, on the log's own clock, where nothing more has come until then."""
+        self._read(self._join.old(now))
+        if not self._join.groups:
+            self._fold.settle(now)
+
+    def end(self) -> None:
+        """End what is open: the log is over."""
         self._read(self._join.end())
         self._fold.close()
 
