@@ -15,7 +15,7 @@ from gpuwatch import __version__, detectors, notify, sd, shipped
 from gpuwatch.config import UNPLACED, Config
 from gpuwatch.daemon import answers, own
 from gpuwatch.daemon.beat import Beat
-from gpuwatch.daemon.building import NVML, Asked, Collector, cadences, collectors, machine
+from gpuwatch.daemon.building import JOBS, NVML, Asked, Collector, cadences, collectors, machine
 from gpuwatch.daemon.inbox import Inbox
 from gpuwatch.daemon.remembering import Remembering, boot_id
 from gpuwatch.export import api
@@ -57,7 +57,7 @@ class Daemon:
         self.store = Store(config.store, machine(config), clock)
         self.board = Board(cadences(config))
         self.inbox = Inbox()
-        self.collectors = collectors(config, self.post, self.inbox.put, clock)
+        self.collectors = collectors(config, self.post, self.inbox.put, self.view, clock)
         self.engine = Engine(loaded)
         self.incidents = Incidents(config.host.name, self.store.ids)
         self.notifier = Notifier(self.channels, self.store, clock, config.host.name, self.store.ids)
@@ -186,7 +186,11 @@ class Daemon:
             beat_limit=10 * BEAT,
             wants_gpus=self.config.sources.nvml.enabled or self.config.sources.simulated.enabled,
             collectors={asked.collector.name: asked.collector.problem() for asked in self.collectors},
-            seldom=[asked.collector.name for asked in self.collectors if Tier.FAST not in asked.periods],
+            seldom=[
+                asked.collector.name
+                for asked in self.collectors
+                if Tier.FAST not in asked.periods or asked.collector.name == JOBS
+            ],
             incidents=self.alerts(),
             nobody=self.notifier.nobody,
             telling=self.notifier.problems(),

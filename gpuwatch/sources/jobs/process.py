@@ -1,0 +1,102 @@
+"""One process as /proc shows it: numbers of its stat file, its name, its user. Never its arguments or its environment."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpuwatch.catalogue.process import PROCESS_BLOCKED, PROCESS_CPU, PROCESS_IO_WAIT, PROCESS_RESIDENT
+from gpuwatch.model.escape import printable
+from gpuwatch.model.metric import Metric
+from gpuwatch.sources import processes, sysfs
+from gpuwatch.sources.jobs.home import Home, groups, home
+from gpuwatch.sources.jobs.limits import cores
+
+TICK = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+STATE, PARENT, USER_TICKS, SYSTEM_TICKS, BEGAN, RESIDENT, IO_TICKS = 0, 1, 11, 12, 19, 21, 39  # as processes.fields counts
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What changes all the time."""
+
+    state: str
+    parent: int
+    ticks: int  # when it began, since the boot
+    cpu: float  # seconds
+    resident: float  # bytes
+    io_wait: float | None  # seconds; of its first thread
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Who a process is."""
+
+    pid: int
+    ticks: int
+    start: int  # seconds since 1970
+    comm: str
+    uid: int | None
+    parent: int
+    home: Home
+    groups: Mapping[str, str]
+    cpus: frozenset[int]  # that it may use
+
+
+def stat(proc: str, pid: int) -> Stat | None:
+    """Return the numbers of a process, None when it has ended."""
+    found = processes.fields(f"{proc}/{pid}/stat")
+    if found is None or found[STATE] in "XZ":
+        return None
+    try:
+        return Stat(
+            state=found[STATE],
+            parent=int(found[PARENT]),
+            ticks=int(found[BEGAN]),
+            cpu=(int(found[USER_TICKS]) + int(found[SYSTEM_TICKS])) / TICK,
+            resident=float(int(found[RESIDENT]) * PAGE),
+            io_wait=int(found[IO_TICKS]) / TICK if len(found) > IO_TICKS else None,
+        )
+    except ValueError:
+        return None
+
+
+def values(found: Stat, *, accounted: bool) -> dict[Metric, float]:
+    """Return the numbers as metrics; `accounted`: the kernel counts the time that tasks wait for disks."""
+    numbers = {PROCESS_CPU: found.cpu, PROCESS_RESIDENT: found.resident, PROCESS_BLOCKED: float(found.state == "D")}
+    if accounted and found.io_wait is not None:
+        numbers[PROCESS_IO_WAIT] = found.io_wait
+    return numbers
+
+
+def meet(proc: str, pid: int, found: Stat, start: int) -> Process:
+    """Return who a process is; what it hides, or takes along when it ends meanwhile, is left out."""
+    folder = f"{proc}/{pid}"
+    lines = status(folder)
+    paths = groups(fact(f"{folder}/cgroup"))
+    uid = lines.get("Uid", "").split()
+    return Process(
+        pid=pid,
+        ticks=found.ticks,
+        start=start,
+        comm=printable(processes.comm(folder)),
+        uid=int(uid[0]) if uid and uid[0].isdecimal() else None,
+        parent=found.parent,
+        home=home(paths),
+        groups=paths,
+        cpus=cores(lines.get("Cpus_allowed_list", "")),
+    )
+
+
+def status(folder: str) -> dict[str, str]:
+    """Return the lines of a status file, none when the process has ended."""
+    lines = (line.partition(":") for line in fact(f"{folder}/status").splitlines())
+    return {name: value.strip() for name, _, value in lines}
+
+
+def fact(path: str) -> str:
+    """Return a file of several lines, "" where it cannot be read."""
+    try:
+        return sysfs.read(path, sysfs.LINE).decode("utf-8", "backslashreplace")
+    except OSError:
+        return ""
