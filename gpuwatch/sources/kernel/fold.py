@@ -84,7 +84,7 @@ class Fold:
 
     def _event(self, one: Together) -> Event:
         found = one.found
-        words = found.words or " ".join(one.record.text.split())
+        words = found.words or " ".join(one.record.text[: 2 * WORDS_LIMIT].split())
         mark = ""
         if self.boot and one.last is not None:
             mark = f"{self.boot}:{one.last}" if one.first in {None, one.last} else f"{self.boot}:{one.first}-{one.last}"
@@ -93,11 +93,11 @@ class Fold:
             kind=found.kind,
             severity=found.severity,
             at=one.record.at,
-            words=printable(words, WORDS_LIMIT),
+            words=printable(words[: WORDS_LIMIT + 1], WORDS_LIMIT),
             subject=KINDS[found.kind].subject,
-            key=printable(found.key, 128),
+            key=printable(found.key[:129], 128),
             code=found.code,
-            facts={name: printable(text) for name, text in found.facts.items()},
+            facts={name: printable(text[:201]) for name, text in found.facts.items()},
             count=one.count,
             mark=mark,
         )

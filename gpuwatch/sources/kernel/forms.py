@@ -175,6 +175,8 @@ class Forms:
         if found is None:
             return self._made(Stamped(self._at, line, self._is_uptime))
         rest = line[found.end() :].lstrip(" ")
+        if start and not found[8]:  # a zone by its name (CET), which says nothing that can be relied on
+            rest = rest.partition(" ")[2]
         # dmesg puts a comma before the microseconds and the message behind; syslog and journalctl a point, and host and program.
         if line[found.start() + 19 : found.start() + 20] == ",":
             return self._made(Stamped(stamps.iso(found), rest))

@@ -30,7 +30,7 @@ VERSION = re.compile(r"version (\d[\d.]*\d)")
 NOT_CALLED = re.compile(r"NVRM: The NVIDIA probe routine was not called for (\d+) device")
 NOT_SUPPORTED = re.compile(rf"NVRM: The NVIDIA GPU ({PCI}).*(?:not supported by|requires use of)", re.DOTALL)
 WRONG_KERNEL = re.compile(r"nvidia: (?:version magic|disagrees about version of symbol)")
-HOLDS = re.compile(rf"NVRM: .*?({PCI}).* already bound to (\w+)", re.DOTALL)
+HOLDS = re.compile(rf"NVRM: .{{0,100}}?({PCI}).{{0,100}}? already bound to (\w+)")
 OTHER = re.compile(rf"(nouveau|NovaCore) ({PCI}): NVIDIA ")
 SWITCH = re.compile(rf"nvidia-nvswitch\d+: SXid \(PCI:({PCI})\): (\d{{1,9}}), (.*)", re.DOTALL)
 

@@ -6,10 +6,10 @@ from gpuwatch.model.alert import Severity
 from gpuwatch.sources.kernel.addresses import PCI, gpu_address, known
 from gpuwatch.sources.kernel.record import Found, Known
 
-RECEIVED = re.compile(rf"pcieport ({PCI}): AER: (?:Multiple )?(.*?) error (?:message )?received(?:: id=\w+| from ({PCI}))?")
-BUS_ERROR = re.compile(rf"(\S+) ({PCI}): (?:AER: )?PCIe Bus Error: severity=([\w() -]+?)(?:,|$)", re.MULTILINE)
+RECEIVED = re.compile(rf"pcieport ({PCI}): AER: (?:Multiple )?(.*?) error (?:message )?received(?:(?: from|:) ({PCI}))?")
+BUS_ERROR = re.compile(rf"^(\S+) ({PCI}): (?:AER: )?PCIe Bus Error: severity=([\w() -]+?)(?:,|$)", re.MULTILINE)
 BIT = re.compile(rf"^\S+ {PCI}: +\[ ?\d+\] ([A-Za-z][\w ]*?)(?:  |\(|$)", re.MULTILINE)
-FAILED = re.compile(r"recovery failed|can't recover")
+FAILED = re.compile(rf"^\S+ ({PCI}): AER: (?:device recovery failed|can't recover)", re.MULTILINE)
 CONTAINED = re.compile(rf"pcieport ({PCI}): DPC: containment event")
 
 NVIDIA = re.compile(rf"pci ({PCI}): \[10de:[0-9a-f]{{4}}\] .*class 0x03")
@@ -47,10 +47,11 @@ def an_error(text: str) -> Found | None:
     told, bus, contained = RECEIVED.match(text), BUS_ERROR.search(text), CONTAINED.match(text)
     if contained:  # the port has cut the link off
         return Found("aer_fatal", Severity.CRITICAL, contained[1].lower(), facts={"port": contained[1].lower(), "errors": "DPC"})
-    if told is None and bus is None:
-        return None
+    failed = FAILED.search(text)
+    if told is None and bus is None:  # a recovery may fail long after the error was told
+        return Found("aer_fatal", Severity.CRITICAL, failed[1].lower()) if failed else None
     said = (bus[3] if bus else "") or (told[2] if told else "")
-    kind, severity = KINDS["fatal" if FAILED.search(text) else degree(said)]
+    kind, severity = KINDS["fatal" if failed else degree(said)]
     port = told[1].lower() if told else None
     # Some ports give 0000:00:00.0 for a device that they did not identify.
     source = told[3].lower() if told and told[3] and not told[3].startswith("0000:00:00") else None

@@ -16,7 +16,7 @@ class Stream:
     def __init__(self, boot: str = "") -> None:
         self._join, self._fold, self._known = Join(), Fold(boot), Known()
         self._order = 0
-        self._waiting: list[tuple[int, Record]] = []  # whole messages behind the start of an open group
+        self._waiting: list[tuple[int, Record, Found | None]] = []  # what is whole, behind the start of an open group
         self._seq: int | None = None
 
     def feed(self, record: Record) -> None:
@@ -54,15 +54,15 @@ class Stream:
             lost = first - self._seq - 1
             gap = record._replace(seq=first - 1, first=self._seq + 1, times=lost)
             words = f"{lost} messages of the kernel were overwritten before they could be read"
-            self._fold.add(gap, Found("log_lost", Severity.INFO, words=words))
+            self._waiting.append((self._order, gap, Found("log_lost", Severity.INFO, words=words)))
         self._seq = record.seq
 
     def _read(self, whole: Iterable[tuple[int, Record]]) -> None:
         """Read whole messages in the order in which they ended; while a group is open its followers wait for it."""
-        self._waiting += whole
+        self._waiting += [(order, message, None) for order, message in whole]
         if self._join.groups or not self._waiting:
             return
         waiting, self._waiting = sorted(self._waiting, key=lambda one: one[0]), []
-        for _, message in waiting:
-            for found in find(message, self._known):
+        for _, message, known in waiting:
+            for found in [known] if known else find(message, self._known):
                 self._fold.add(message, found)
