@@ -14,10 +14,10 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.sources.dcgm import told
 from gpuwatch.sources.dcgm.fields import read_all
-from gpuwatch.sources.dcgm.page import Card, Page, parse
+from gpuwatch.sources.dcgm.page import CARDS, LINES, Card, Page, parse
 from gpuwatch.sources.source import Answer
 
-LIMIT = 8 << 20  # bytes; 8 GPUs with 7 instances each and 100 fields have 2.5 MB
+LIMIT = 4 << 20  # bytes; 8 GPUs with 7 instances each and 93 fields have 1.3 MB
 STALE = 120.0  # seconds: four times the interval at which an exporter collects
 FORGET = 3600.0  # seconds after which a GPU that is gone from the page is not missed any more
 OK = 200
@@ -122,14 +122,14 @@ def fetch(url: str, seconds: float) -> str | Fault:
 
 def wrong(page: Page) -> Fault | None:
     """Return what is wrong with a page as a whole."""
+    if page.is_foreign:
+        return Fault("foreign", f"the page has over {CARDS} GPUs or {LINES} lines: it is not that of one host")
     if not page.is_dcgm:
         return Fault("not_dcgm", "what answers is not a dcgm-exporter: its page has no number of DCGM")
-    if page.is_foreign:
-        return Fault("foreign", f"the page has over {len(page.cards)} GPUs: it is that of a cluster, not of this host")
     if page.is_cut:
         return Fault("cut", "the page ends in the middle of a line")
     if not page.cards and not page.divided:
-        return Fault("empty", "the page names no GPU by UUID or PCI address")
+        return Fault("empty", "the page has no number that is taken, of a GPU with UUID or PCI address")
     if page.broken:
         return Fault("broken", f"{page.broken} lines of the page are no rows of numbers; the others are used")
     return None

@@ -173,13 +173,15 @@ def read(field: Field, text: str) -> float | Absence:
         value = float(text)
     except ValueError:
         return Absence.EMPTY if text == "N/A" else Absence.FAILED
+    if not math.isfinite(value):
+        return Absence.FAILED
     for blank in (BLANK_INT32, BLANK_DOUBLE):
         if blank <= value < blank + 16:
             return why(int(value - blank))
     if value >= BLANK_INT64:  # as a float all 64-bit blanks are one number; the digits are still in the text
         return why(int(text) - 0x7FFFFFFFFFFFFFF0 if text.isdigit() and len(text) == 19 else 0)
     value *= field.scale
-    return value if math.isfinite(value) and field.least <= value <= field.most else Absence.FAILED
+    return value if field.least <= value <= field.most else Absence.FAILED
 
 
 def why(code: int) -> Absence:

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 
 from gpuwatch.model.escape import printable
 from gpuwatch.model.pci import address_of, spelled
-from gpuwatch.sources.dcgm.fields import HEADS, Field, find
+from gpuwatch.sources.dcgm.fields import FIELDS, HEADS, PERCENT_OR_RATIO, Field, find
 
 CARDS = 64  # on one host; a page with more is that of a cluster
+LINES = 65_536  # of a page; 8 GPUs with 7 instances each and 300 fields have 17,000
 LINE = 16 << 10  # characters; one row with the labels of a pod has some hundred
 LABEL = re.compile(r'\s*([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,|\Z)')
 LABELS = 64  # of one row
 VALUE = re.compile(r"\s*(\S+)(?:\s+-?[0-9]+)?\s*\Z")  # and perhaps a time
 BARE = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-COMMENTS = tuple(f"# {kind} {head}" for kind in ("HELP", "TYPE") for head in HEADS)
+NAMES = FIELDS.keys() | PERCENT_OR_RATIO.keys()
+MARKS = (*HEADS, *(f"# {kind} {head}" for kind in ("HELP", "TYPE") for head in HEADS))
 PARTS = ("GPU_I_ID", "GPU_I_PROFILE", "nvlink", "nvswitch", "cpu", "cpucore", "vgpu")  # labels of what is no whole card
 
 
@@ -35,6 +37,22 @@ class Card:
         return [(found, text) for name, text in self.texts.items() if (found := find(name, text)) is not None]
 
 
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A MIG instance: the GPU that it is a part of."""
+
+    key: str
+    index: str
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """What is no GPU of ours: a switch, a link, a CPU, or a GPU without a name."""
+
+
+Owner = Card | Instance | Other | None
+
+
 @dataclass(slots=True)
 class Page:
     """A page that was understood, as far as that goes."""
@@ -43,50 +61,68 @@ class Page:
     divided: dict[str, str] = field(default_factory=dict)  # GPUs that have rows of MIG instances: key -> index
     is_dcgm: bool = False
     is_cut: bool = False  # it does not end with the end of a line: what came last is not trusted
-    is_foreign: bool = False  # too many cards for one host
+    is_foreign: bool = False  # too many cards or lines for one host
     broken: int = 0  # lines with a name of DCGM that are no rows
 
 
 def parse(text: str) -> Page:
     """Read a page; never raises, whatever it is."""
+    if text.count("\n") > LINES:
+        return Page(is_foreign=True)
     page = Page(is_cut=bool(text) and not text.endswith("\n"))
     *lines, rest = text.split("\n")  # after the last line end there is nothing, or the beginning of a row
-    for line in (*lines, rest):
-        page.is_dcgm = page.is_dcgm or line.startswith(HEADS) or line.startswith(COMMENTS)
+    page.is_dcgm = rest.startswith(MARKS) or any(line.startswith(MARKS) for line in lines)
+    owners: dict[str, Owner] = {}  # all rows of a GPU have the same labels, so they are taken apart once
     for line in lines:
-        if line.startswith(HEADS) and not take(page, line):
+        if line.startswith(HEADS) and not take(page, line, owners):
             page.broken += 1
     return page
 
 
-def take(page: Page, line: str) -> bool:
+def take(page: Page, line: str, owners: dict[str, Owner]) -> bool:
     """Put one row into the page; False for what is no row."""
     name, brace, rest = line[:LINE].partition("{")
+    name = name.strip()
+    if name not in NAMES:
+        return True  # of no use, so what is wrong with it does not matter
     end = rest.rfind("}")
-    if not brace:
-        return len(line.split()) in (2, 3)  # a row without labels: it is of no card
-    found = VALUE.match(rest, end + 1) if end >= 0 else None
-    labels = labelled(rest[:end])
-    if found is None or labels is None:
+    found = VALUE.match(rest, end + 1) if brace and end >= 0 else None
+    if found is None:
         return False
-    key, place = named(labels)
-    index = labels.get("gpu", "")
-    index = index if index.isdecimal() and len(index) < 5 else ""
-    if labels.get("GPU_I_ID") or labels.get("UUID", "").startswith("MIG-"):
-        if key and len(page.divided) < CARDS:
-            page.divided[key] = index
-    elif key and not any(labels.get(part) for part in PARTS):
-        info = {"name": printable(labels.get("modelName", "")), "pci_bus_id": place}
-        take_number(page, Card(key, index, {what: said for what, said in info.items() if said}), name.strip(), found[1])
+    owner = owners.get(rest[:end])
+    if owner is None:
+        owner = owners[rest[:end]] = owner_of(rest[:end])
+    match owner:
+        case None:
+            return False
+        case Card():
+            if owner.key not in page.cards and len(page.cards) >= CARDS:
+                page.is_foreign = True
+            else:  # a GPU that is shared has a row for each pod, with one value: the first counts
+                page.cards.setdefault(owner.key, owner).texts.setdefault(name, found[1])
+        case Instance():
+            page.divided.setdefault(owner.key, owner.index)
+        case Other():
+            pass
     return True
 
 
-def take_number(page: Page, card: Card, name: str, text: str) -> None:
-    """Add one number to its card."""
-    if card.key not in page.cards and len(page.cards) >= CARDS:
-        page.is_foreign = True
-        return
-    page.cards.setdefault(card.key, card).texts.setdefault(name, text)  # a shared GPU has a row for each pod, with one value
+def owner_of(text: str) -> Owner:
+    """Return of what the rows with these labels are, None where the labels are not whole."""
+    labels = labelled(text)
+    if labels is None:
+        return None
+    address = address_of(labels.get("pci_bus_id", ""))
+    place = "" if address is None else spelled(address)
+    key = unique(labels.get("UUID") or labels.get("uuid", "")) or place
+    index = labels.get("gpu", "")
+    index = index if index.isdecimal() and len(index) < 5 else ""
+    if key and (labels.get("GPU_I_ID") or labels.get("UUID", "").startswith("MIG-")):
+        return Instance(key, index)
+    if not key or any(labels.get(part) for part in PARTS):
+        return Other()
+    info = {"name": printable(labels.get("modelName", "")), "pci_bus_id": place}
+    return Card(key, index, {what: said for what, said in info.items() if said})
 
 
 def labelled(text: str) -> dict[str, str] | None:
@@ -100,13 +136,6 @@ def labelled(text: str) -> dict[str, str] | None:
         labels[found[1]] = found[2]
         at = found.end()
     return labels
-
-
-def named(labels: dict[str, str]) -> tuple[str, str]:
-    """Return the key of the GPU that a row is of, "" where it names none, and its place on the bus."""
-    address = address_of(labels.get("pci_bus_id", ""))
-    place = "" if address is None else spelled(address)
-    return unique(labels.get("UUID") or labels.get("uuid", "")) or place, place
 
 
 def unique(text: str) -> str:

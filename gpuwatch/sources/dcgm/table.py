@@ -20,7 +20,7 @@ def rows(text: str) -> dict[str, Row]:
     """Return the values of each whole GPU by its number, the last row that has any; MIG instances (GPU-I) are left out."""
     columns: list[Field | None] = []
     found: dict[str, Row] = {}
-    for line in text.split("\n")[:ROWS]:
+    for line in whole(text):
         words = line.replace("#", " ", 1).split() if line.lstrip().startswith("#") else line.split()
         if not words:
             continue
@@ -39,7 +39,7 @@ def cards(text: str) -> dict[str, Card]:
     found: dict[str, Card] = {}
     facts: dict[str, str] = {}
     index = ""
-    for line in (*text.split("\n")[:ROWS], "+---"):
+    for line in whole(text):
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if line.startswith("+") or len(cells) != 2:
             card = made(index, facts)
@@ -52,6 +52,11 @@ def cards(text: str) -> dict[str, Card]:
         what, _, said = cells[1].partition(":")
         facts[what.strip()] = said.strip()
     return found
+
+
+def whole(text: str) -> list[str]:
+    """Return the lines that have an end: a value that is cut looks like a smaller one."""
+    return text.split("\n")[:-1][:ROWS]
 
 
 def made(index: str, facts: dict[str, str]) -> Card | None:
