@@ -17,7 +17,7 @@ from gpuwatch.sources.nvml.library import Library
 from gpuwatch.sources.nvml.watch import WAIT, Watch
 from gpuwatch.sources.source import Answer
 
-HUNG = 5.0  # seconds beyond its own end after which a wait counts as hanging
+HUNG = 3.0  # seconds beyond its own end after which a wait counts as hanging
 QUIET = WAIT + 1.0  # seconds for a watch to end
 
 log = logging.getLogger(__name__)
