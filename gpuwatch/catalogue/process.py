@@ -86,7 +86,7 @@ def usage(subject: Subject) -> tuple[Metric, ...]:
         gauge(subject, "gpu_memory", "bytes", help=f"GPU memory of this {whose} on this GPU."),
         counter(subject, "gpu_busy", "seconds", help=f"Time in which kernels of this {whose} ran on this GPU."),
         counter(subject, "gpu_held", "seconds", help=f"Time for which this {whose} held this GPU: 3,600 of them are a GPU-hour."),
-        counter(subject, "gpu_idle_held", "seconds", help="The part of it in which the GPU did nothing and nobody else held it."),
+        counter(subject, "gpu_idle_held", "seconds", help="The part of it in which the GPU did nothing."),
         counter(subject, "gpu_energy", "joules", help=f"Energy of this GPU while this {whose} held it, shared by use."),
     )
 
@@ -96,3 +96,4 @@ JOB_GPU_MEMORY, JOB_GPU_BUSY, JOB_GPU_HELD, JOB_GPU_IDLE, JOB_GPU_ENERGY = usage
 GPU_IDLE_ALLOCATED = counter(
     GPU, "idle_allocated", "seconds", help="Time in which a compute process held this GPU and it did nothing."
 )
+OOM_SUSPECTED = counter(GPU, "oom_suspected", help="Processes that ended while this GPU's memory was at least 97 % full.")

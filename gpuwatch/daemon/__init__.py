@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from gpuwatch import __version__, detectors, notify, sd, shipped
+from gpuwatch.catalogue.process import PROCESS, PROCESS_GPU
 from gpuwatch.config import UNPLACED, Config
 from gpuwatch.daemon import answers, own
 from gpuwatch.daemon.beat import Beat
@@ -69,7 +70,7 @@ class Daemon:
             incidents=self.incidents,
             notifier=self.notifier,
         )
-        self.page = Page(self.view, clock)
+        self.page = Page(self.view, clock, hidden=() if config.processes.series else (PROCESS, PROCESS_GPU))
         self.host = config.host.name
         self.server = Server(sockets, api.routes(self), web, clock)
         self.schedule = Schedule(clock)

@@ -13,10 +13,12 @@ import msgspec
 from gpuwatch.config import Config
 from gpuwatch.detectors.accumulate import Accumulate
 from gpuwatch.detectors.detector import Detector
+from gpuwatch.detectors.ended import Ended
 from gpuwatch.detectors.headroom import Headroom
 from gpuwatch.detectors.inventory import Inventory
 from gpuwatch.detectors.reboot import Before, Reboot
 from gpuwatch.detectors.smart_age import SmartAge
+from gpuwatch.detectors.usage import Usage
 from gpuwatch.model.event import Event
 from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.metric import Metric
@@ -55,12 +57,25 @@ def smart_age(config: Config, before: Before | None) -> AnyDetector:  # noqa: AR
     return SmartAge()
 
 
+def usage(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
+    """Build the accounts of users and jobs."""
+    source = config.sources.simulated if config.sources.simulated.enabled else config.sources.nvml
+    return Usage(source.every, config.processes.users, config.processes.jobs)
+
+
+def ended(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
+    """Build the watch over processes that end."""
+    return Ended()
+
+
 DETECTORS: Mapping[str, Callable[[Config, Before | None], AnyDetector]] = {
     "inventory": inventory,
     "accumulate": accumulate,
     "headroom": headroom,
     "reboot": reboot,
     "smart_age": smart_age,
+    "usage": usage,
+    "ended": ended,
 }
 
 
@@ -113,7 +128,7 @@ class Runner:
     def keep_counts(self, present: "Runner") -> None:
         """Go on with the sums of `present` where it has begun to count: a counter that leaps to an old total is a huge rate."""
         for detector in self.detectors:
-            if isinstance(detector, Accumulate) and present.states[detector.name] != detector.initial():
+            if isinstance(detector, (Accumulate, Usage)) and present.states[detector.name] != detector.initial():
                 self.states[detector.name] = present.states[detector.name]
 
     def problem(self) -> str:
