@@ -75,7 +75,7 @@ ERRORS_OPEN = members(
     "errors_open",
     keep=Keep.MAX,
     severity=("warning", "critical"),
-    help="1 while something that driver or kernel reported of this GPU is not over.",
+    help="1 while something at least so grave that driver or kernel reported of this GPU is not over.",
 )
 KERNEL_EVENTS = members(
     KERNEL,

@@ -14,6 +14,7 @@ from gpuwatch.config import Config
 from gpuwatch.detectors.accumulate import Accumulate
 from gpuwatch.detectors.detector import Detector
 from gpuwatch.detectors.ended import Ended
+from gpuwatch.detectors.events import Events
 from gpuwatch.detectors.headroom import Headroom
 from gpuwatch.detectors.inventory import Inventory
 from gpuwatch.detectors.reboot import Before, Reboot
@@ -57,6 +58,11 @@ def smart_age(config: Config, before: Before | None) -> AnyDetector:  # noqa: AR
     return SmartAge()
 
 
+def events(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
+    """Build the watch over what driver and kernel report."""
+    return Events()
+
+
 def usage(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
     """Build the accounts of users and jobs."""
     source = config.sources.simulated if config.sources.simulated.enabled else config.sources.nvml
@@ -76,6 +82,7 @@ DETECTORS: Mapping[str, Callable[[Config, Before | None], AnyDetector]] = {
     "smart_age": smart_age,
     "usage": usage,
     "ended": ended,
+    "events": events,
 }
 
 
