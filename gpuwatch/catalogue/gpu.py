@@ -219,6 +219,12 @@ PCIE_THROUGHPUT = members(
     direction=("transmit", "receive"),
     help="PCIe throughput, where byte counters cannot be trusted: 20 ms sampled every 10 s while busy, or a mean of GPM or DCGM.",
 )
+PCIE_TRANSMIT_MEAN = gauge(
+    GPU, "pcie_transmit_mean", "bytes_per_second", internal=True, help="Mean since the last reading: all bytes are in it."
+)
+PCIE_RECEIVE_MEAN = gauge(
+    GPU, "pcie_receive_mean", "bytes_per_second", internal=True, help="Mean since the last reading: all bytes are in it."
+)
 PCIE_REPLAYS = counter(GPU, "pcie_replays", help="PCIe packets sent again; judge the rate, not the value.")
 PCIE_REPLAY_ROLLOVERS = counter(GPU, "pcie_replay_rollovers", help="Times the replay counter rolled over.")
 PCIE_ERRORS = members(

@@ -23,6 +23,7 @@ class Nvml(Source, frozen=True):
     """
 
     backoff: Period = Duration(60)
+    per_link: bool = False  # bytes and errors of each NVLink by itself, up to 126 series a GPU
 
 
 class Jobs(Source, frozen=True):

@@ -13,12 +13,14 @@ from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.sources.nvml import recovery, verdicts
 from gpuwatch.sources.nvml.answers import ALL_ONES, REASONS, Given
 from gpuwatch.sources.nvml.fans import Fans
+from gpuwatch.sources.nvml.gpm import Gpm
 from gpuwatch.sources.nvml.identity import Identity
 from gpuwatch.sources.nvml.lane import Lane
 from gpuwatch.sources.nvml.learned import Learned
 from gpuwatch.sources.nvml.library import CallError, GpuGoneError, Library
 from gpuwatch.sources.nvml.look import Give, Look, Plan
 from gpuwatch.sources.nvml.mig import UNDIVIDED, Mig
+from gpuwatch.sources.nvml.nvlink import Links
 from gpuwatch.sources.nvml.processes import Processes
 from gpuwatch.sources.nvml.readers import CHAINS, CLOCK_REASONS
 
@@ -43,6 +45,8 @@ class Gpu:
         self._processes: Processes | None = None
         self._learned = Learned(gap)
         self._fans: Fans | None = None
+        self._links: Links | None = None
+        self._gpm = Gpm(library, clock)
         self._news: list[Event] = []
         self._mig = Mig(library, clock, self._news.append)
         self._action: str | None = None  # what the driver wanted done when it was last asked
@@ -65,7 +69,10 @@ class Gpu:
 
     def open(self, identity: Identity, index: int, handle: Any, lane: Lane) -> None:
         """Take a handle that was just opened, and forget what the last one taught."""
-        self._learned, self._fans, self._processes = Learned(self._gap), None, None
+        self._learned = Learned(self._gap)
+        self._fans, self._processes, self._links = None, None, None
+        self._gpm.free()
+        self._gpm = Gpm(self._library, self._clock)
         self._mig.opened()
         self.move(identity, index)
         if self.fault is not None:
@@ -76,12 +83,13 @@ class Gpu:
     def move(self, identity: Identity, index: int) -> None:
         """Take the index and the facts that NVML has for it now."""
         if (identity, index) != (self.identity, self.index):
-            self.identity, self.index, self._fans, self._processes = identity, index, None, None
+            self.identity, self.index = identity, index
+            self._fans, self._processes, self._links = None, None, None
             self.target = identity.target(index)
 
     def lose(self, fault: Fault) -> None:
         """Give the handle up: no call is made with it again (XuehaiPan/nvitop#139). What was said first stays said."""
-        self.handle = None
+        self.let_go()
         if self.fault is None:
             self._since = self._clock.mono()
         elif fault.kind in (self.fault.kind, "unknown_error"):  # a lost GPU is reported as 15 or 999, in turns
@@ -91,8 +99,9 @@ class Gpu:
         log.warning("%s: %s", self, fault.words)
 
     def let_go(self) -> None:
-        """Give the handle up since the driver as a whole is down."""
+        """Give up the handle and what hangs on it; what is wrong, if anything is, is for others to say."""
         self.handle = None
+        self._gpm.free()
 
     @property
     def unreachable(self) -> Fault | None:
@@ -137,7 +146,12 @@ class Gpu:
             look.run(plan)
             if tier is Tier.NORMAL:
                 self._fans = self._fans or Fans(self._library, self.target, self._clock)
-                parts = self._fans.look(handle) + self._holders(look, handle) + self._mig.look(handle, self.target)
+                parts = self._fans.look(handle) + self._holders(look, handle) + self._mig.look(handle, self.target, self._gpm)
+                look.add(self._gpm.look(handle))
+            elif tier is Tier.SLOW:
+                each = self._config.sources.nvml.per_link
+                self._links = self._links or Links(self._library, self.target, self._clock, each=each)
+                parts = self._links.look(handle)
         except GpuGoneError as error:
             self.lose(verdicts.gone(error.code))
             # Every tier at once, so that no old value outlives the GPU; the fast one last: who sees the loss sees nothing old.
@@ -193,7 +207,8 @@ class Gpu:
             fault=fault,
         )
         if tier is not Tier.NORMAL:
-            return [mine]
+            links = self._links if tier is Tier.SLOW else None
+            return [mine, *(links.silent(reason) if links is not None else ())]
         return [mine, *(fans.silent(reason) if fans is not None else ()), *self._mig.silent(reason)]
 
     def news(self) -> list[Event]:

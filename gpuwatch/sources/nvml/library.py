@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Collection
+from ctypes import byref
 from typing import Any
 
 from gpuwatch.catalogue.own import NVML_ERRORS
@@ -85,6 +86,25 @@ class Library:
         made = kind()
         made.version = word
         return made
+
+    def filler(self, name: str, kind: str, version: str) -> Callable[[Any], Any] | None:
+        """Return the function as one that answers with the struct it fills, None where this pynvml lacks either.
+
+        `version` names pynvml's version word of that struct, "" for a struct without one.
+        """
+        function, struct = self.find(name), getattr(self._module, kind, None)
+        word = getattr(self._module, version, None) if version else 0
+        if function is None or struct is None or word is None:
+            return None
+
+        def fill(handle: Any) -> Any:
+            made = struct()
+            if version:
+                made.version = word
+            function(handle, byref(made))
+            return made
+
+        return fill
 
     def symbol(self, name: str, *arguments: Any) -> None:
         """Call a symbol of the library itself, where pynvml's function of that name leaves something out."""

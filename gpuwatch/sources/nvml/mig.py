@@ -14,6 +14,7 @@ from gpuwatch.model.event import WORDS_LIMIT, Event
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.model.target import Target
+from gpuwatch.sources.nvml.gpm import PART, Gpm
 from gpuwatch.sources.nvml.library import CallError, Library
 from gpuwatch.sources.nvml.mig_devices import Amounts, Device, find
 
@@ -69,7 +70,7 @@ class Mig:
         self._tell(card, f"MIG was switched {'on' if on else 'off'}", {"mode": "on" if on else "off"})
         return True
 
-    def look(self, handle: Any, card: Target) -> list[Reading]:
+    def look(self, handle: Any, card: Target, load: Gpm) -> list[Reading]:
         """Return one Reading a GPU instance, and an empty one for each that is gone; raises GpuGoneError and DriverGoneError."""
         if not self.is_on and not self._targets:
             return []
@@ -80,8 +81,10 @@ class Mig:
         readings: list[Reading] = []
         for instance, parts in instances(found.values()).items():
             mine = target(card, instance, [device for device, _ in parts])
-            readings.append(self._reading(mine, told(amounts for _, amounts in parts), at, self._clock.mono() - started))
+            amounts = {**told(amounts for _, amounts in parts), **load.part(handle, instance, mine.info.get("mig_uuid", ""))}
+            readings.append(self._reading(mine, amounts, at, self._clock.mono() - started))
             targets[instance] = mine
+        load.keep({(instance, mine.info.get("mig_uuid", "")) for instance, mine in targets.items()})
         gone = (one for instance, one in self._targets.items() if instance not in targets)
         readings += [self._reading(one, {}, at, 0.0) for one in gone]  # which ends its series: the subject is a brief one
         self._targets = targets
@@ -89,7 +92,7 @@ class Mig:
 
     def silent(self, why: Absence) -> list[Reading]:
         """Return one Reading an instance without values; made without a call."""
-        amounts: Amounts = {MIG_MEMORY_USED: why, MIG_MEMORY_SIZE: why}
+        amounts: Amounts = dict.fromkeys((MIG_MEMORY_USED, MIG_MEMORY_SIZE, *(metric for metric, _ in PART.values())), why)
         return [self._reading(one, amounts, self._clock.wall(), 0.0) for one in self._targets.values()]
 
     def _compare(self, now: dict[int, Device], card: Target) -> None:

@@ -218,6 +218,8 @@ class Session:
 
     def _shut_down(self) -> None:
         self._shutdown_owed = False
+        if self.fleet is not None:
+            self.fleet.let_go()  # samples of GPM must not outlive this initialisation
         if self.library is not None and not self.quiet():
             self._want_restart("a wait for events does not return, and NVML cannot be shut down under it")
         elif self.library is not None:
