@@ -58,7 +58,7 @@ __all__ = [
     "unknown",
 ]
 
-WEB = re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[^/@\s:\[\]]+)(?::[0-9]{1,5})?(?:/[^\s?#]*)?")
+WEB = re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[^/@\s:?#\[\]]+)(?::[0-9]{1,5})?(?:/[^\s?#]*)?")
 UNPLACED = "configuration"  # the place of a mistake in a part whose room does not know which file it came from
 
 
