@@ -4,7 +4,7 @@
 #include <sys/syscall.h>
 
 #define SETS 64
-#define STEP 100000000LL /* ns after which a wait looks around: a lost card does not wake it */
+#define STEP 250000000LL /* ns after which a wait looks around: a lost card does not wake it */
 
 struct event_set { int live; int64_t epoch, seen, served, mask[CARDS], from[CARDS]; };
 typedef struct event_set *nvmlEventSet_t;

@@ -149,6 +149,8 @@ class Watch:
                 if now - started < EARLY:
                     self._pause(BREATH)
                 return
+            if self.gpu.handle not in (None, self.handle):
+                return  # another watch has the GPU by now, and tells it
             self._took(int(answer.eventType), int(answer.eventData), answer, now)
             if not self.is_wanted:
                 return
