@@ -111,8 +111,8 @@ def cores(text: str) -> frozenset[int]:
     found: set[int] = set()
     try:
         for part in text.split(",") if text else ():
-            first, _, last = part.partition("-")
-            found.update(range(int(first), min(int(last or first), int(first) + 4096) + 1))
+            first, dash, last = part.partition("-")
+            found.update(range(int(first), min(int(last if dash else first), int(first) + 4096) + 1))
     except ValueError:
         return frozenset()
     return frozenset(found)

@@ -45,6 +45,7 @@ class Lookups(Generic[Q, A]):
         self._since: float | None = None
         self._patience = PATIENCE
         self._told = False
+        self._bugs: set[str] = set()
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
@@ -68,8 +69,8 @@ class Lookups(Generic[Q, A]):
             if question not in self._asked:
                 self._ask(question)
             if known is None and self._patience > 0:
-                self._answered.wait_for(lambda: question in self._known, self._patience)
-                self._patience -= self._clock.mono() - now
+                came = self._answered.wait_for(lambda: question in self._known, self._patience)
+                self._patience = self._patience - (self._clock.mono() - now) if came else 0.0
                 known = self._known.get(question)
             return None if known is None else known.answer
 
@@ -95,8 +96,10 @@ class Lookups(Generic[Q, A]):
             found: tuple[A, float] | None = None
             try:
                 found = self._find(question)
-            except Exception:
-                log.exception("a bug in the look-up of %s", self._what)
+            except Exception as error:  # root of the thread: a bug costs this answer
+                if type(error).__name__ not in self._bugs:
+                    self._bugs.add(type(error).__name__)
+                    log.exception("a bug in the look-up of %s", self._what)
             self._since = None
             with self._lock:
                 self._asked.discard(question)
