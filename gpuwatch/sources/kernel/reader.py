@@ -90,7 +90,7 @@ class Reader:
             self._descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         except OSError as error:
             return self._why(error)
-        self._rest, self._is_skipping, self._held, self._asked = b"", False, None, None
+        self._rest, self._is_skipping, self._asked = b"", False, None
         return None
 
     def _why(self, error: OSError) -> Fault:
@@ -131,6 +131,7 @@ class Reader:
                     lines += 1
                     continue
                 self.close()
+                self._give()
                 fault = self._why(error)
                 break
             if not chunk:  # a file's end, or a FIFO that nobody writes to
