@@ -21,7 +21,7 @@ from gpuwatch.sources.dcgm.exporter import Exporter
 NVML = "gpuwatch-nvml"  # the name of the process that holds the GPUs: `fuser -v /dev/nvidia*` explains itself
 KILLING = 5.0  # seconds beside a deadline in which what has missed it is killed and told of
 JOBS = "jobs"
-PROBED = ("pci", "filesystem", "hwmon", "network")
+PROBED = ("pci", "filesystem", "hwmon", "network", "infiniband", "services")
 
 
 class Collector(Protocol):

@@ -31,6 +31,8 @@ SOURCES: Mapping[str, str] = {
     "filesystem": "gpuwatch.sources.filesystem:source",
     "hwmon": "gpuwatch.sources.hwmon:source",
     "network": "gpuwatch.sources.network:source",
+    "infiniband": "gpuwatch.sources.infiniband:source",
+    "services": "gpuwatch.sources.services:source",
     "smart": "gpuwatch.sources.smart:source",
     "dcgm": "gpuwatch.sources.dcgm:source",
     "simulated": "gpuwatch.sources.simulated:source",
