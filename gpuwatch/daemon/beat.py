@@ -66,6 +66,8 @@ class Store(Protocol):
 
     def observe(self, view: View) -> None: ...
 
+    def record(self, events: Sequence[Event]) -> None: ...
+
     def commit(self, incidents: Sequence[Incident] = ()) -> object: ...
 
 
@@ -155,6 +157,7 @@ class Beat:
         seen = replace(self._board.view(wall, mono), events=self._inbox.take())
         found = self._detectors.run(seen, wall)
         self._post(found.readings, mono)
+        self._store.record(found.events)
         view = self._board.view(wall, mono)
         changed = self._incidents.apply(self._engine.beat(view, mono, found.evidence))
         if changed:

@@ -32,6 +32,7 @@ class Rooms:
         self.changes: list[Incident] = []
         self.firing = self.broken = False
         self.held: threading.Event | None = None
+        self.kept: list[Event] = []
         self.seen: list[tuple[Event, ...]] = []
 
     def recall(self, mono: float, wall: float) -> None:
@@ -73,6 +74,10 @@ class Rooms:
     def changed(self, incidents: Sequence[Incident]) -> None:
         """Note it."""
         self.noted.append("tell")
+
+    def record(self, events: Sequence[Event]) -> None:
+        """Keep them."""
+        self.kept += events
 
     def observe(self, view: View) -> None:
         """Note it."""

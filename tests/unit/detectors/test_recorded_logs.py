@@ -20,7 +20,7 @@ class Told(NamedTuple):
     severity: str
     thing: str
     cause: str
-    count: int
+    times: int
     also: str = ""
 
 
