@@ -29,7 +29,7 @@ def test_an_answer_comes_at_once_where_it_is_quick_and_is_asked_for_once() -> No
 def test_an_answer_that_is_too_old_is_asked_for_again_and_used_meanwhile() -> None:
     clock = FakeClock()
     answers = iter(["ann", "bob"])
-    lookups = Lookups("user names", lambda _: (next(answers), 60.0), clock)
+    lookups: Lookups[int, str] = Lookups("user names", lambda _: (next(answers), 60.0), clock)
     lookups.begin()
     until(lambda: lookups.get(1) == "ann")
     clock.forward(61)
@@ -80,7 +80,7 @@ def test_a_bug_of_a_look_up_costs_that_answer_only(caplog: pytest.LogCaptureFixt
 
 
 def test_answers_are_bounded() -> None:
-    lookups = Lookups("user names", lambda question: (question, 60.0), SystemClock())
+    lookups: Lookups[int, int] = Lookups("user names", lambda question: (question, 60.0), SystemClock())
     for question in range(MOST + 50):
         lookups.begin()
         until(lambda question=question: lookups.get(question) == question)  # type: ignore[misc] # bound on purpose
