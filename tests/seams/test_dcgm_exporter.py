@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from gpuwatch.catalogue import gpu
+from gpuwatch.catalogue import gpu, mig
 from gpuwatch.config import Config, Dcgm, Sources
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Reading, Tier
@@ -21,6 +21,7 @@ from tests.fakes.receiver import LOGIN_PAGE, REDIRECT, Answer, Receiver
 
 PAGE = page({"DCGM_FI_PROF_SM_ACTIVE": "0.5", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": "1000"}, gpus=2)
 DEADLINE = 1.0
+BLANK = "9223372036854775794"  # not supported
 SLACK = 10.0  # of a machine under load; what hangs would hang for a minute
 
 
@@ -209,6 +210,17 @@ def test_a_gpu_that_is_divided_is_not_missing(exporter: Receiver, clock: FakeClo
     exporter.always = Answer(body=both.encode())
     answers = ask(source)
     assert (state(answers), values(answers)) == ((1.0, ""), {UUIDS[0]: {gpu.SM_ACTIVE: 0.5}})
+
+
+def test_an_instance_has_a_target_of_its_own_with_what_is_measured_in_it(exporter: Receiver, clock: FakeClock) -> None:
+    labels = {"GPU_I_ID": "3", "GPU_I_PROFILE": "1g.5gb"}
+    text = row("DCGM_FI_PROF_SM_ACTIVE", "0.9", **labels) + row("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", BLANK, **labels)
+    exporter.always = Answer(body=(text + row("DCGM_FI_DEV_GPU_TEMP", "34", **labels)).encode())
+    answers = ask(Exporter(config(exporter.url), clock))
+    found = answers.of(mig.MIG, f"{UUIDS[0]}/3")
+    assert (found.values, found.absent) == ({mig.MIG_SM_ACTIVE: 0.9}, {mig.MIG_TENSOR_ACTIVE: Absence.UNSUPPORTED})
+    assert found.target.labels == {"gpu": "0", "uuid": UUIDS[0], "gpu_instance": "3"}
+    assert (state(answers), values(answers)) == ((1.0, ""), {})
 
 
 def test_what_did_not_return_is_left_alone_and_said(exporter: Receiver, clock: FakeClock) -> None:

@@ -14,7 +14,7 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.sources.dcgm import told
 from gpuwatch.sources.dcgm.fields import read_all
-from gpuwatch.sources.dcgm.page import CARDS, LINES, Card, Page, parse
+from gpuwatch.sources.dcgm.page import CARDS, LINES, Card, Page, parse, understood
 from gpuwatch.sources.source import Answer
 
 LIMIT = 4 << 20  # bytes; 8 GPUs with 7 instances each and 93 fields have 1.3 MB
@@ -69,11 +69,12 @@ class Exporter:
             return [told.state(at, took, fault=fault)]
         readings = [self._card(card, at, took) for card in page.cards.values()]
         gone = [] if page.is_cut else self._gone(page, at)
+        parts = [told.part(one, at, took, *read_all(understood(one.texts))) for one in page.instances.values()]
         if fault is None and readings and all(Absence.LATE in reading.absent.values() for reading in readings):
             fault = Fault("stale", f"the exporter has repeated the same values for {STALE:.0f} s or more; they are not used")
         lost = {one.target.labels["gpu"] or one.target.key for one in gone}
         lost |= set() if page.is_cut else gaps(page)
-        return [told.state(at, took, seen=len(readings), missing=lost, fault=fault), *readings, *gone]
+        return [told.state(at, took, seen=len(readings), missing=lost, fault=fault), *readings, *gone, *parts]
 
     def _card(self, card: Card, at: float, took: float) -> Reading:
         """Return the reading of one GPU: the time of its values is when they came, and what is too old is not given."""
@@ -81,7 +82,7 @@ class Exporter:
         before = self._seen.get(card.key)
         if before is not None and before.texts == card.texts:
             at = before.reading.at
-        values, absent = read_all(card.fields())
+        values, absent = read_all(understood(card.texts))
         is_same = before is not None and ENERGY in values and before.reading.values.get(ENERGY) == values[ENERGY]
         moved = before.moved if before is not None and is_same else now
         target = told.card(card.key, card.index, card.info)

@@ -5,6 +5,7 @@ name one and nothing else: rows of MIG instances, links, switches and CPUs are t
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpuwatch.model.escape import printable
@@ -12,6 +13,7 @@ from gpuwatch.model.pci import address_of, spelled
 from gpuwatch.sources.dcgm.fields import FIELDS, HEADS, PERCENT_OR_RATIO, Field, find
 
 CARDS = 64  # on one host; a page with more is that of a cluster
+INSTANCES = CARDS * 7
 LINES = 65_536  # of a page; 8 GPUs with 7 instances each and 300 fields have 17,000
 LINE = 16 << 10  # characters; one row with the labels of a pod has some hundred
 LABEL = re.compile(r'\s*([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,|\Z)')
@@ -32,17 +34,16 @@ class Card:
     info: dict[str, str]
     texts: dict[str, str] = field(default_factory=dict)
 
-    def fields(self) -> list[tuple[Field, str]]:
-        """Return what is understood of them."""
-        return [(found, text) for name, text in self.texts.items() if (found := find(name, text)) is not None]
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Instance:
-    """A MIG instance: the GPU that it is a part of."""
+    """A GPU instance of MIG: the GPU that it is a part of, and its number there ("" where the page has none)."""
 
     key: str
     index: str
+    number: str
+    profile: str
+    texts: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,16 @@ class Page:
 
     cards: dict[str, Card] = field(default_factory=dict)
     divided: dict[str, str] = field(default_factory=dict)  # GPUs that have rows of MIG instances: key -> index
+    instances: dict[tuple[str, str], Instance] = field(default_factory=dict)  # by key of the GPU and number
     is_dcgm: bool = False
     is_cut: bool = False  # it does not end with the end of a line: what came last is not trusted
     is_foreign: bool = False  # too many cards or lines for one host
     broken: int = 0  # lines with a name of DCGM that are no rows
+
+
+def understood(texts: Mapping[str, str]) -> list[tuple[Field, str]]:
+    """Return the numbers of a card or an instance with what they mean."""
+    return [(found, text) for name, text in texts.items() if (found := find(name, text)) is not None]
 
 
 def parse(text: str) -> Page:
@@ -102,6 +109,8 @@ def take(page: Page, line: str, owners: dict[str, Owner]) -> bool:
                 page.cards.setdefault(owner.key, owner).texts.setdefault(name, found[1])
         case Instance():
             page.divided.setdefault(owner.key, owner.index)
+            if owner.number and len(page.instances) < INSTANCES:
+                page.instances.setdefault((owner.key, owner.number), owner).texts.setdefault(name, found[1])
         case Other():
             pass
     return True
@@ -118,7 +127,9 @@ def owner_of(text: str) -> Owner:
     index = labels.get("gpu", "")
     index = index if index.isdecimal() and len(index) < 5 else ""
     if key and (labels.get("GPU_I_ID") or labels.get("UUID", "").startswith("MIG-")):
-        return Instance(key, index)
+        number = labels.get("GPU_I_ID", "")
+        number = str(int(number)) if number.isdecimal() and len(number) < 5 else ""
+        return Instance(key, index, number, printable(labels.get("GPU_I_PROFILE", "")))
     if not key or any(labels.get(part) for part in PARTS):
         return Other()
     info = {"name": printable(labels.get("modelName", "")), "pci_bus_id": place}

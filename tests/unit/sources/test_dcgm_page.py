@@ -8,7 +8,7 @@ from gpuwatch.catalogue import gpu
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence
 from gpuwatch.sources.dcgm.fields import FIELDS, OF_1_X, read, read_all
-from gpuwatch.sources.dcgm.page import CARDS, LINES, Page, parse, unique
+from gpuwatch.sources.dcgm.page import CARDS, LINES, Page, parse, understood, unique
 from tests.fakes.dcgm_page import UUIDS, page, row
 
 WHOLE = page(
@@ -25,7 +25,7 @@ WHOLE = page(
 
 def values(found: Page) -> dict[str, dict[Metric, float]]:
     """Return the values by GPU."""
-    return {key: read_all(card.fields())[0] for key, card in found.cards.items()}
+    return {key: read_all(understood(card.texts))[0] for key, card in found.cards.items()}
 
 
 def test_a_page_gives_every_gpu_its_values_in_our_units() -> None:
@@ -213,7 +213,7 @@ def test_a_blank_or_senseless_number_is_absent_in_every_field(text: str, why: Ab
 def test_memory_without_a_sensor_is_not_ice_cold() -> None:
     found = parse(row("DCGM_FI_DEV_MEMORY_TEMP", "0"))
     (card,) = found.cards.values()
-    assert ({}, {gpu.TEMPERATURE["memory"]: Absence.FAILED}) == read_all(card.fields())
+    assert ({}, {gpu.TEMPERATURE["memory"]: Absence.FAILED}) == read_all(understood(card.texts))
 
 
 def test_every_name_of_1_x_has_its_field() -> None:

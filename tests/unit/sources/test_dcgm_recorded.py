@@ -10,7 +10,7 @@ from gpuwatch.catalogue import gpu
 from gpuwatch.model.metric import Metric
 from gpuwatch.sources.dcgm.exporter import gaps, wrong
 from gpuwatch.sources.dcgm.fields import FIELDS, read_all
-from gpuwatch.sources.dcgm.page import Page, parse
+from gpuwatch.sources.dcgm.page import Page, parse, understood
 
 NOT_DCGM = (
     "broken-empty-value.prom",
@@ -40,7 +40,7 @@ def read(folder: Path, name: str) -> Page:
 
 def values(page: Page) -> dict[str, dict[Metric, float]]:
     """Return the values by GPU."""
-    return {key: read_all(card.fields())[0] for key, card in page.cards.items()}
+    return {key: read_all(understood(card.texts))[0] for key, card in page.cards.items()}
 
 
 def test_every_recorded_file_is_read_here_or_is_no_page(folder: Path) -> None:
@@ -65,6 +65,11 @@ def test_a_gpu_that_has_vanished_leaves_a_gap_that_is_told(folder: Path) -> None
 def test_instances_that_share_a_uuid_with_their_gpu_are_not_taken_for_it(folder: Path) -> None:
     page = read(folder, "dcgm-mig-a30-pods.prom")
     assert (wrong(page), page.cards, list(page.divided.values()), gaps(page)) == (None, {}, ["0"], set())
+    found = [(one.number, one.profile, read_all(understood(one.texts))[0]) for one in page.instances.values()]
+    assert found == [
+        ("1", "2g.12gb", {gpu.GRAPHICS_ACTIVE: 0.381124, gpu.PIPE_ACTIVE["tensor"]: 0.022137}),
+        ("3", "1g.6gb", {gpu.GRAPHICS_ACTIVE: 0.0}),
+    ]
 
 
 def test_the_fields_of_a_default_exporter_are_understood(folder: Path) -> None:
