@@ -118,7 +118,7 @@ class Case:
 
     def __init__(self, module: Pynvml) -> None:
         self.module, self.desk = module, Desk()
-        library = Library(module)
+        library = self.library = Library(module)
         self.gpu = Gpu(library, SystemClock(), Identity(key="GPU-1", address=None, info={}), 0, Config())
         self.gpu.handle = object()
         self.watch = Watch(library, self.gpu, SystemClock(), self.desk)
@@ -170,11 +170,22 @@ def test_a_card_with_nothing_that_we_want_is_left_alone() -> None:
 
 
 def test_a_lost_card_is_not_touched_again_until_its_own_look_has_said_so() -> None:
-    case = Case(Pynvml("nvmlEventSetWait", 15))
-    until(lambda: case.module.calls["nvmlEventSetFree"] == 1)
+    lost = Case(Pynvml("nvmlEventSetWait", 15))
+    until(lambda: lost.module.calls["nvmlEventSetFree"] == 1)
+    other = Case(Pynvml("nvmlEventSetWait", 999))
+    until(lambda: other.module.calls["nvmlDeviceRegisterEvents"] == 2)  # so much later
+    for case in (lost, other):
+        case.give_up()
+        assert case.watch.ended(20.0)
+    assert lost.module.calls["nvmlDeviceRegisterEvents"] == 1
+
+
+def test_a_wait_in_which_nothing_happens_is_no_error() -> None:
+    case = Case(Pynvml())
+    until(lambda: case.module.calls["nvmlEventSetWait"] > 2)
     case.give_up()
-    assert case.watch.ended(20.0)
-    assert case.module.calls["nvmlDeviceRegisterEvents"] == 1
+    assert case.module.calls["nvmlEventSetCreate"] == 1
+    assert not any(case.library.errors().values())
 
 
 def test_an_event_that_comes_as_the_card_is_lost_is_told_and_one_that_another_watch_tells_is_not() -> None:
