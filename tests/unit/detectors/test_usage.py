@@ -61,17 +61,9 @@ class Host:
         at = self.wall if fresh else self.wall - passed
         entries = dict(self.gpu(number, at) for number in range(2))
         for pid, (user, job, gpu, values) in enumerate(self.people):
-            labels = {
-                "pid": str(pid),
-                "job": job,
-                "gpu": str(gpu),
-                "uuid": uuid(gpu),
-                "command": "python",
-                "start": "1",
-                "role": "gpu",
-            }
+            labels = {"pid": str(pid), "job": job, "gpu": str(gpu), "uuid": uuid(gpu)}
             info = {"kinds": self.kinds, "scheduler": "docker", "key": f"docker/{job}"}
-            info |= {"user": user, "uid": str(len(user) and 1000 + sum(map(ord, user)))} if user else {}
+            info |= {"user": user, "uid": user.encode().hex()} if user else {}
             target = Target(subject=PROCESS_GPU, key=f"{uuid(gpu)}/{pid}", labels=labels, info=info)
             memory, share = values.get("memory", 1.0), values.get("share", 0.5)
             numbers: dict[Metric, float] = {}
