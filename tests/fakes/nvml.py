@@ -18,6 +18,7 @@ Everything below takes effect at once, also in processes that already run:
     fake.processes(3, [Process(4711, 1 << 30, share=80)])
     fake.xid(3, 79)  fake.event(3, 0x100, times=5)        # to those who wait for events
     fake.divide(0)  fake.create(0, 1, "3g.20gb", 20 << 30)  fake.destroy(0, 1)   # MIG (nvml_parts.py)
+    fake.turn(0, 3, "inactive")  fake.work(0, {2: 45.0})  fake.memory_errors(0, corrected_volatile_dram=2)   # (nvml_load.py)
     fake.lose(5, code=15)  fake.find(5)                   # off the bus; every call answers the code
     fake.abort_on_dead_handle(3)                          # the process dies when a lost card's handle is used more often
     fake.show([0, 1, 2])                                  # which cards NVML counts, in this order
@@ -39,6 +40,7 @@ from pathlib import Path
 
 from tests.fakes.nvml_build import library
 from tests.fakes.nvml_layout import CARDS, FUNCTIONS, NOT_THERE, TEXTS, VALUES, Rule, State
+from tests.fakes.nvml_load import SINCE_AMPERE, FakeLoad
 from tests.fakes.nvml_models import BASE, MODELS
 from tests.fakes.nvml_parts import FakeParts
 
@@ -58,7 +60,7 @@ class Process:
     sampled: int = 0  # now
 
 
-class FakeNvml(FakeParts):
+class FakeNvml(FakeParts, FakeLoad):
     """One host's NVML: its library, its state, and the /proc, /sys and /dev that go with it."""
 
     def __init__(
@@ -333,6 +335,7 @@ class FakeNvml(FakeParts):
         total, reserved, used = (values[f"memory_{name}"] or 0 for name in ("total", "reserved", "used"))
         values["memory_free"] = total - reserved - used
         self.set(card, **values)
+        self.no_memory_errors(card, SINCE_AMPERE if values["ecc_current"] else ())
         self.text(card, **{name: (text or "").encode() for name, text in texts.items()})
 
     def _list(self) -> None:

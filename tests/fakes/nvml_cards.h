@@ -148,7 +148,8 @@ static const struct { int id, value, type, since; } FIELD_LIST[] = {
     {193, V_offset_shutdown, AS_SIGNED, 535}, {194, V_offset_slowdown, AS_UINT, 535}, {195, V_offset_memory, AS_SIGNED, 535},
     {196, V_offset_gpu, AS_SIGNED, 535}, {197, V_pcie_transmit, AS_ULONGLONG, 535}, {198, V_pcie_receive, AS_ULONGLONG, 535},
     {230, V_recovery_action, AS_UINT, 560}, {269, V_event_sw_thermal, AS_ULONGLONG, 575}, {270, V_event_hw_thermal, AS_ULONGLONG, 575},
-    {271, V_event_hw_brake, AS_ULONGLONG, 575},
+    {271, V_event_hw_brake, AS_ULONGLONG, 575}, {160, V_nvlink_ecc, AS_ULONGLONG, 510},
+    {231, V_c2c_crc, AS_UINT, 570}, {232, V_c2c_replay, AS_UINT, 570},
 };
 static void read_field(int card, field_t *field)
 {
@@ -167,6 +168,8 @@ static void read_field(int card, field_t *field)
         if (field->type == AS_ULONGLONG) field->value.ull = (unsigned long long)value;
         else field->value.ui = (unsigned)value; /* si has the same bits */
     }
+    read_link_field(card, field);
+    read_memory_field(card, field);
     if (field->id < FIELDS && state->cards[card].field_codes[field->id])
         field->code = (nvmlReturn_t)state->cards[card].field_codes[field->id];
 }

@@ -18,9 +18,9 @@ def listed(name: str) -> list[str]:
 
 
 VALUES, TEXTS, GLOBALS, FUNCTIONS = listed("VALUES"), listed("TEXTS"), listed("GLOBALS"), listed("FUNCTIONS")
-CARDS, FIELDS, TEXT, PROCESSES, MIG_DEVICES, EVENTS = (
+CARDS, FIELDS, TEXT, PROCESSES, MIG_DEVICES, EVENTS, NVLINKS, PLACES, GPM = (
     int(re.findall(rf"#define {name} (\d+)", STATE)[0])
-    for name in ("CARDS", "FIELDS", "TEXT", "PROCESSES", "MIG_DEVICES", "EVENTS")
+    for name in ("CARDS", "FIELDS", "TEXT", "PROCESSES", "MIG_DEVICES", "EVENTS", "NVLINKS", "PLACES", "GPM")
 )
 
 
@@ -39,6 +39,16 @@ class Mig(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("present", "gpu_instance", "compute_instance", "total", "used")),
         ("uuid", ctypes.c_char * TEXT),
         ("name", ctypes.c_char * TEXT),
+        ("gpm", ctypes.c_int64 * GPM),
+    ]
+
+
+class Link(ctypes.Structure):
+    """struct link."""
+
+    _fields_ = [
+        (name, ctypes.c_int64)
+        for name in ("state", "transmit", "receive", "replay", "recovery", "crc", "symbol", "recovery_failed")
     ]
 
 
@@ -68,6 +78,10 @@ class Card(ctypes.Structure):
         ("hang", ctypes.c_int64),
         ("texts", (ctypes.c_char * TEXT) * len(TEXTS)),
         ("mig", Mig * MIG_DEVICES),
+        ("links", Link * NVLINKS),
+        ("memory_errors", ctypes.c_int64 * (4 * PLACES)),
+        ("gpm", ctypes.c_int64 * GPM),
+        ("gpm_codes", ctypes.c_int64 * GPM),
     ]
 
 

@@ -28,6 +28,7 @@ def fake(tmp_path: Path) -> FakeNvml:
     """Two cards that have everything."""
     fake = FakeNvml(tmp_path, gpus=2, model="H100", driver="595.71.05")
     for card in (0, 1):
+        fake.set(card, gpm=0)  # it needs two looks that lie apart: tests/seams/test_nvml_gpm.py
         fake.set(card, ecc_current=1, limit_shutdown=98, limit_slowdown=95, limit_memory=95, limit_gpu=88, limit_acoustic=80)
     return fake
 
