@@ -25,6 +25,7 @@ from gpuwatch.export.server import Server
 from gpuwatch.export.webconfig import WebConfig
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.view import View
 from gpuwatch.notify.notifier import Notifier
@@ -155,6 +156,10 @@ class Daemon:
     def alerts(self) -> Sequence[Incident]:
         """Return the open incidents."""
         return self.incidents.open()
+
+    def events(self, since: float, until: float, limit: int, key: str | None) -> Sequence[Event]:
+        """Return the newest events of that time, the oldest of them first."""
+        return self.store.events(since, until, limit, key=key)
 
     @property
     def nobody(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gpuwatch import __version__
+from gpuwatch.export import events
 from gpuwatch.export.families import legible
 from gpuwatch.export.landing import landing
 from gpuwatch.export.message import JSON, Request, Response, Route, wants_gzip, wants_openmetrics
@@ -18,7 +19,7 @@ from gpuwatch.model.view import Entry, View
 VARY = ("Vary", "Accept, Accept-Encoding")
 
 
-class Answers(Protocol):
+class Answers(events.Answers, Protocol):
     """What the daemon knows; every method may be called from any thread."""
 
     @property
@@ -98,6 +99,7 @@ def routes(answers: Answers) -> tuple[Route, ...]:
         Route("/api/v1/view", lambda _: Response(200, answers.page.json(encoded), JSON)),
         Route("/api/v1/alerts", lambda _: Response.json(AlertsDocument(__version__, answers.alerts())), slow=True),
         Route("/api/v1/status", lambda _: Response.json(answers.status()), slow=True),
+        events.route(answers),
         Route("/", lambda _: landing(answers.host, nobody=answers.nobody)),
     )
 

@@ -17,6 +17,7 @@ from gpuwatch.export.page import Page
 from gpuwatch.export.server import Server
 from gpuwatch.export.webconfig import WebConfig
 from gpuwatch.model.alert import Incident
+from gpuwatch.model.event import Event
 from gpuwatch.model.view import View
 from tests.fakes import page_view
 
@@ -32,6 +33,7 @@ class Answers:
         self.page = Page(self.view)
         self.host = "vision-07"
         self.nobody = False
+        self.happened: list[Event] = []
 
     def beat(self) -> None:
         """Let a beat pass."""
@@ -50,6 +52,11 @@ class Answers:
         """Return the view of this beat."""
         self.rendered += 1
         return VIEWS[self.beats % len(VIEWS)]
+
+    def events(self, since: float, until: float, limit: int, key: str | None) -> Sequence[Event]:
+        """Return those that the test says, as far as they are asked for."""
+        found = [one for one in self.happened if since <= one.at < until and key in (None, one.key)]
+        return found[-limit:]
 
     def alerts(self) -> Sequence[Incident]:
         """Return none."""
