@@ -18,7 +18,7 @@ STALL = re.compile(r"(?:rcu: )?INFO: \w+ (?:self-)?detected (?:expedited )?stall
 OOPS = re.compile(
     r"BUG: (?:unable|kernel NULL|Bad)|Unable to handle kernel|Oops:|general protection fault|kernel BUG at|invalid opcode:"
 )
-WHERE = re.compile(r"\b(?:RIP|IP)\b.{0,100}?\b([A-Za-z_][\w.]{0,80})\+0x")
+WHERE = re.compile(r"(?:\b(?:RIP|IP)\b|^pc :).{0,100}?\b([A-Za-z_][\w.]{0,80})\+0x", re.MULTILINE)
 COMM = re.compile(r"PID: (\d+) Comm: (\S{1,40})")
 CRASH = re.compile(r"sysrq: (?:SysRq : )?Trigger a crash|Kernel panic - not syncing|(?:Oops|Panic)#\d+ Part\d+")
 PANIC = "Kernel panic - not syncing"

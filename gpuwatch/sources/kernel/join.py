@@ -16,9 +16,10 @@ LINES = 200  # of a group
 
 Test = Callable[[str], object]
 
-# Lines of a call trace, of a register dump and of what stands around them, in kernels from 3.10 on.
+# Lines of a call trace, of a register dump and of what stands around them, in kernels from 3.10 on, of x86 and arm64.
 TRACE = re.compile(
-    r"\[<[0-9a-f]+>\]|\? |[\w.]+\+0x[0-9a-f]+/0x|</?(?:TASK|IRQ|NMI)>|Call Trace|Tainted:|Not tainted|\"echo 0|task:|task\.|"
+    r"Internal error: |Mem abort|ESR = |(?:pc|lr|sp|pstate|x\d+) ?: |\[[0-9a-f]{16}\] |"
+    r"\[<[0-9a-f]+>\]|\? |[\w.]+\+0x[0-9a-f]+/0x|</?(?:TASK|IRQ|NMI)>|Call [Tt]race|Tainted:|Not tainted|\"echo 0|task:|task\.|"
     r"\S+ +[DRSX] +[0-9a-f]|RIP|RSP|R[A-Z0-9]{2}:|[A-Z]S:|CR[0-9]:|DR[0-9]:|Code:|CPU:|PID:|Workqueue:|Hardware name|"
     r"Modules linked|PGD |P4D |Oops:|IP:|Stack:|[0-9a-f]{8,16}\b|---\[|PKRU|#PF:|ORIG_RAX|Kernel panic|note: "
 )

@@ -131,7 +131,6 @@ class Reader:
                     lines += 1
                     continue
                 self.close()
-                self._give()
                 fault = self._why(error)
                 break
             if not chunk:  # a file's end, or a FIFO that nobody writes to
@@ -171,7 +170,7 @@ class Reader:
             self._held = held._replace(text=(held.text + found.text)[:LINE], seq=found.seq)
         else:
             self._give()
-            at = min(wall, wall - mono + self._mono(found.stamp, mono))
+            at = wall - mono + self._mono(found.stamp, mono)  # never in the future
             self._held = Record(at, found.text.strip(), found.is_kernel, found.seq, found.seq, stamp=found.stamp)
         self._seq = found.seq
 

@@ -7,13 +7,15 @@ from gpuwatch.sources.kernel.addresses import known
 from gpuwatch.sources.kernel.record import Found, Known
 
 DEVICE = r"([\w!.-]{1,32})"
-TIMEOUT = re.compile(rf"nvme {DEVICE}: I/O (?:tag )?\d+.* timeout|nvme {DEVICE}: .*(?:timeout, |resetting controller)")
+TIMEOUT = re.compile(
+    rf"nvme {DEVICE}: I/O (?:tag )?\d+.* timeout|nvme {DEVICE}: .*(?:timeout, |resetting controller|frozen state error)"
+)
 DOWN = re.compile(rf"nvme {DEVICE}: controller is down; will reset: CSTS=(0x[0-9a-f]+)(?:, PCI_STATUS=(0x[0-9a-f]+))?")
 # A register that reads as all ones is not there to be read: the disk has left the bus.
 ONES = {"0xffffffff", "0xffff"}
 DISABLED = re.compile(
     rf"nvme {DEVICE}: (?:Disabling device after reset failure|Removing after probe failure|Device not ready; aborting|"
-    r"failed to mark controller|frozen state error detected)"
+    r"failed to mark controller)"
 )
 NO_PATH = re.compile(rf"block {DEVICE}: no (available|usable) path")
 MEMBER = re.compile(rf"md/raid[^:\s]*?:?(md\d+|md_\w+): Disk failure on {DEVICE}[ ,]*(?:detected)?(.*)")

@@ -36,6 +36,8 @@ def only(*log: str) -> Event:
         ("nvme nvme1: I/O 22 (I/O Cmd) QID 4 timeout, disable controller", "nvme_timeout", "nvme1", WARNING),
         ("nvme nvme1: controller is down; will reset: CSTS=0x3, PCI_STATUS=0x10", "nvme_timeout", "nvme1", WARNING),
         ("nvme nvme1: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0xffff", "nvme_timeout", "nvme1", CRITICAL),
+        ("nvme nvme1: frozen state error detected, reset controller", "nvme_timeout", "nvme1", WARNING),
+        ("nvme nvme1: Device not ready; aborting reset, CSTS=0x1", "nvme_disabled", "nvme1", CRITICAL),
         ("nvme nvme1: Disabling device after reset failure: -19", "nvme_disabled", "nvme1", CRITICAL),
         ("nvme nvme1: Removing after probe failure status: -19", "nvme_disabled", "nvme1", CRITICAL),
         ("I/O error, dev sda, sector 2048 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2", "io_error", "sda", WARNING),
@@ -177,6 +179,25 @@ def test_the_lines_of_an_oops_are_one() -> None:
     )
     assert (event.kind, event.severity, event.count) == ("kernel_oops", WARNING, 1)
     assert event.facts == {"function": "nv_drm_gem_free", "pid": "63", "name": "ksoftirqd/11"}
+
+
+def test_an_oops_of_arm64_is_one() -> None:
+    event = only(
+        "Unable to handle kernel paging request at virtual address ffff800012345678",
+        "Mem abort info:",
+        "  ESR = 0x0000000096000007",
+        "[ffff800012345678] pgd=0000000000000000",
+        "Internal error: Oops: 0000000096000007 [#1] SMP",
+        "CPU: 11 PID: 63 Comm: python3 Tainted: P           OE      6.8.0-58-generic-64k",
+        "pstate: 60400009 (nZCv daif +PAN -UAO)",
+        "pc : uvm_va_block_find+0x6b/0x82 [nvidia_uvm]",
+        "lr : uvm_ioctl+0x1/0x2 [nvidia_uvm]",
+        "x29: ffff80001234 x28: 0000000000000000",
+        "Call trace:",
+        " uvm_ioctl+0x1/0x2 [nvidia_uvm]",
+        "---[ end trace 0000000000000000 ]---",
+    )
+    assert (event.kind, event.facts) == ("kernel_oops", {"function": "uvm_va_block_find", "pid": "63", "name": "python3"})
 
 
 def test_an_oops_in_a_dump_is_the_crash_of_an_earlier_boot() -> None:
