@@ -274,6 +274,16 @@ def test_events_go_on_after_nvml_was_initialised_again(fake: FakeNvml, worker: N
     assert (fake.shutdowns, fake.state.sets_at_shutdown) == (1, 0)  # every set was freed before nvmlShutdown
 
 
+def test_nvml_is_not_shut_down_under_a_wait_that_hangs(fake: FakeNvml, worker: NvmlWorker) -> None:
+    fake.hang(1, "nvmlEventSetWait")
+    worker.ask()  # which takes longer than the moment between two waits
+    fake.unload()
+    fake.answer_all(9)
+    worker.until(Tier.NORMAL, lambda _: bool(worker.restarts), 20.0)
+    assert (worker.restarts, fake.shutdowns, fake.state.sets_at_shutdown) == (["driver_change"], 0, 0)
+    assert "cannot be shut down" in worker.log()
+
+
 def test_an_event_has_its_card_by_name_after_the_list_was_made_anew(fake: FakeNvml, worker: NvmlWorker) -> None:
     fake.show([3, 2, 1])
     worker.until(Tier.NORMAL, lambda found: found.visible == 3)

@@ -9,6 +9,7 @@ import queue
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
@@ -215,7 +216,7 @@ class Nvml:
         if lane is None or gpu.stuck() >= PATIENCE:
             return  # the next round that reaches it reads it all
         for tier in tiers:
-            lane.submit(lambda tier=tier: self._look(gpu, tier, answer) if gpu.handle is not None else None)  # type: ignore[misc]
+            lane.submit(partial(self._look, gpu, tier, answer))
 
     def _look(self, gpu: Gpu, tier: Tier, answer: Answer) -> None:
         """Read one GPU and send what it gave; on its lane."""
