@@ -217,7 +217,7 @@ PCIE_THROUGHPUT = members(
     "bytes_per_second",
     short="PCIE",
     direction=("transmit", "receive"),
-    help="PCIe throughput, where byte counters cannot be trusted: 20 ms sampled every 10 s while busy, or a mean that DCGM gives.",
+    help="PCIe throughput, where byte counters cannot be trusted: 20 ms sampled every 10 s while busy, or a mean by DCGM.",
 )
 PCIE_TRANSMIT_MEAN = gauge(
     GPU, "pcie_transmit_mean", "bytes_per_second", internal=True, help="Mean since the last reading: all bytes are in it."
