@@ -30,6 +30,7 @@ from gpuwatch.model.view import View
 log = logging.getLogger(__name__)
 
 AnyDetector = Detector[Any]
+BEAT = 1.0  # seconds between two looks of a detector: readings may come faster than they are looked at
 
 
 def inventory(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
@@ -40,7 +41,9 @@ def inventory(config: Config, before: Before | None) -> AnyDetector:  # noqa: AR
 def accumulate(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
     """Build the counters."""
     source = config.sources.simulated if config.sources.simulated.enabled else config.sources.nvml
-    return Accumulate({Tier.FAST: source.every, Tier.NORMAL: source.every_normal, Tier.SLOW: source.every_slow})
+    return Accumulate(
+        {Tier.FAST: max(BEAT, source.every), Tier.NORMAL: max(BEAT, source.every_normal), Tier.SLOW: source.every_slow}
+    )
 
 
 def headroom(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
@@ -66,7 +69,7 @@ def events(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG00
 def usage(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
     """Build the accounts of users and jobs."""
     source = config.sources.simulated if config.sources.simulated.enabled else config.sources.nvml
-    return Usage(source.every, config.processes.users, config.processes.jobs)
+    return Usage(max(BEAT, source.every), config.processes.users, config.processes.jobs)
 
 
 def ended(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
