@@ -82,10 +82,17 @@ class NvmlWorker:
         every: float = 1.0,
         normal: float = 0.2,
         deadline: float = 3.0,
+        per_link: bool = False,
         labels: dict[str, str] | None = None,
         environment: dict[str, str] | None = None,
     ) -> None:
-        options = Nvml(every=Duration(every), every_normal=Duration(normal), every_slow=Duration(60), deadline=Duration(deadline))
+        options = Nvml(
+            every=Duration(every),
+            every_normal=Duration(normal),
+            every_slow=Duration(60),
+            deadline=Duration(deadline),
+            per_link=per_link,
+        )
         self.config = Config(
             gpus={place: Gpu(label=label) for place, label in (labels or {}).items()},
             paths=Paths(proc=fake.proc, sys=fake.sys, dev=fake.dev, root=fake.root),
