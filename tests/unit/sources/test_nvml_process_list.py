@@ -34,7 +34,7 @@ def test_a_list_is_understood_in_every_layout_that_its_symbol_may_have(suffix: s
 
 
 def test_without_the_host_s_processes_the_layout_is_found_by_its_numbers() -> None:
-    assert [4711, 4712, 4713] == [one.pid for one in understood(written(32, *ROWS), 3, STRIDES["_v3"], TOTAL, None) or []]
+    assert [one.pid for one in understood(written(32, *ROWS), 3, STRIDES["_v3"], TOTAL, None) or []] == [4711, 4712, 4713]
 
 
 def test_small_memory_does_not_pass_for_a_process() -> None:
@@ -67,7 +67,7 @@ def test_the_newest_good_sample_of_each_process_counts() -> None:
     raw = b"".join(SAMPLE.pack(pid, at, share, 0, 0, 0) for pid, at, share in rows)
     found, newest = samples(raw + b"\0" * 64, len(rows), SAMPLE, NOW - 10, NOW)
     assert {4711: Sample(4711, NOW - 5, 0.5)} == found
-    assert NOW - 4 == newest
+    assert newest == NOW - 4
 
 
 def test_both_structs_say_the_same() -> None:
@@ -77,4 +77,4 @@ def test_both_structs_say_the_same() -> None:
 
 
 def test_no_sample_leaves_the_time_to_ask_from() -> None:
-    assert ({}, 77) == samples(b"", 0, SAMPLE, 77, NOW)
+    assert samples(b"", 0, SAMPLE, 77, NOW) == ({}, 77)
