@@ -62,7 +62,7 @@ class Jobs:
         self._names: Lookups[Home, Named] = Lookups("container names", partial(containers.find, root), clock)
         self._caller = Caller(self._proc, self._names.get, self._user, config.processes.limit)
         self._hierarchies = Hierarchies(self._sys)
-        self._every_thread = True  # in the next normal round
+        self._thorough = True  # in the next normal round
         self._accounted = False
         self._followed: dict[int, tuple[Target, int]] = {}  # by pid, with its ticks
         self._told: dict[Target, None] = {}
@@ -74,7 +74,7 @@ class Jobs:
         elif tier is Tier.NORMAL:
             self._call(answer)
         else:
-            self._every_thread = True
+            self._thorough = True
         answer.done()
 
     def close(self) -> None:
@@ -97,8 +97,8 @@ class Jobs:
         holders = [entry for entry in self._view().of(HOLDER) if entry.readings]
         chosen, dropped = choose(holders, self._config.processes.limit)
         wanted = {pid: ticks for pid, ticks in chosen if ticks is not None}
-        roll = self._caller.call(wanted, every_thread=self._every_thread)
-        self._every_thread = False
+        roll = self._caller.call(wanted, thorough=self._thorough)
+        self._thorough = False
         told = [
             *(self._held(entry, roll) for entry in holders if identity(entry) in chosen),
             *(self._job(job) for job in roll.jobs.values()),

@@ -2,24 +2,34 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuwatch.catalogue.process import PROCESS_BLOCKED, PROCESS_CPU, PROCESS_IO_WAIT, PROCESS_RESIDENT
 from gpuwatch.model.escape import printable
 from gpuwatch.model.metric import Metric
-from gpuwatch.sources import processes, sysfs
+from gpuwatch.sources import sysfs
 from gpuwatch.sources.jobs.home import Home, groups, home
 from gpuwatch.sources.jobs.limits import cores
 
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-STATE, PARENT, USER_TICKS, SYSTEM_TICKS, BEGAN, RESIDENT, IO_TICKS = 0, 1, 11, 12, 19, 21, 39  # as processes.fields counts
+LONGEST = 1024  # bytes of a stat file
+STATE, PARENT, USER_TICKS, SYSTEM_TICKS, BEGAN, RESIDENT, IO_TICKS = (
+    0,
+    1,
+    11,
+    12,
+    19,
+    21,
+    39,
+)  # proc(5), from the field after the name
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
     """What changes all the time."""
 
+    comm: str
     state: str
     parent: int
     ticks: int  # when it began, since the boot
@@ -44,20 +54,27 @@ class Process:
 
 
 def stat(proc: str, pid: int) -> Stat | None:
-    """Return the numbers of a process, None when it has ended."""
-    found = processes.fields(f"{proc}/{pid}/stat")
-    if found is None or found[STATE] in "XZ":
-        return None
+    """Return the numbers of a process, None when it has ended. Read without a file object: hundreds of them every 2 s."""
     try:
+        descriptor = os.open(f"{proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            head, _, tail = os.read(descriptor, LONGEST).rpartition(b")")
+        finally:
+            os.close(descriptor)
+        found = tail.split()
+        state = found[STATE].decode()
+        if state in "XZ":
+            return None
         return Stat(
-            state=found[STATE],
+            comm=head.partition(b"(")[2].decode("utf-8", "backslashreplace"),
+            state=state,
             parent=int(found[PARENT]),
             ticks=int(found[BEGAN]),
             cpu=(int(found[USER_TICKS]) + int(found[SYSTEM_TICKS])) / TICK,
             resident=float(int(found[RESIDENT]) * PAGE),
             io_wait=int(found[IO_TICKS]) / TICK if len(found) > IO_TICKS else None,
         )
-    except ValueError:
+    except (OSError, ValueError, IndexError):
         return None
 
 
@@ -67,6 +84,13 @@ def values(found: Stat, *, accounted: bool) -> dict[Metric, float]:
     if accounted and found.io_wait is not None:
         numbers[PROCESS_IO_WAIT] = found.io_wait
     return numbers
+
+
+def again(before: Process, found: Stat) -> Process:
+    """Return who a process is by now: its name and its parent may have changed."""
+    if before.parent == found.parent and before.comm == found.comm:
+        return before
+    return replace(before, comm=printable(found.comm), parent=found.parent)
 
 
 def meet(proc: str, pid: int, found: Stat, start: int) -> Process:
@@ -79,7 +103,7 @@ def meet(proc: str, pid: int, found: Stat, start: int) -> Process:
         pid=pid,
         ticks=found.ticks,
         start=start,
-        comm=printable(processes.comm(folder)),
+        comm=printable(found.comm),
         uid=int(uid[0]) if uid and uid[0].isdecimal() else None,
         parent=found.parent,
         home=home(paths),

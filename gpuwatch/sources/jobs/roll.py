@@ -18,7 +18,7 @@ Users = Callable[[int], str | None]
 
 @dataclass(slots=True)
 class Job:
-    """One job. `key` says which it is for good, `name` what people are shown."""
+    """One job; `name` is what people are shown."""
 
     scheduler: str
     key: str
@@ -61,12 +61,16 @@ class Caller:
         self._boot: int | None = None
         self._met: dict[int, Process] = {}
         self._round: dict[int, Process | None] = {}
+        self._thorough = True
 
-    def call(self, wanted: Mapping[int, int], *, every_thread: bool) -> Roll:
-        """Return who is there of these processes (ticks by pid), with their jobs and loaders."""
-        self._round = {}
+    def call(self, wanted: Mapping[int, int], *, thorough: bool) -> Roll:
+        """Return who is there of these processes (ticks by pid), with their jobs and loaders.
+
+        A thorough call looks at everything again: groups and users of those who were there, children of every thread.
+        """
+        self._round, self._thorough = {}, thorough
         roll = Roll()
-        children = Children(self._proc, every_thread, Budget())
+        children = Children(self._proc, thorough, Budget())
         present = [one for pid, ticks in wanted.items() if (one := self._meet(pid)) is not None and one.ticks == ticks]
         for one in present:
             job = self._job(one, roll)
@@ -96,18 +100,17 @@ class Caller:
 
     def _job(self, one: Process, roll: Roll) -> Job:
         """Return the job of a GPU process, made when it is the first."""
-        home, root = one.home, one
-        if home.job:
-            key = f"{home.scheduler}/{home.container if home.container and not home.pod else home.job}"
-        else:
+        home = one.home
+        named = (self._names(home) or Named(why="its name is still looked for")) if home.container else Named()
+        if not home.job:
             root = self._root(one)
-            key = f"{home.scheduler}/{root.pid}:{root.start}"
+            name = f"{root.comm}-{root.pid}"
+        else:
+            name = home.job if home.pod or home.scheduler == "slurm" else named.name or home.job
+        # By the name that is shown: a container that is made anew under its name goes on as the same job.
+        key = f"{home.scheduler}/{name}"
         job = roll.jobs.get(key)
         if job is None:
-            named = (self._names(home) or Named(why="its name is still looked for")) if home.container else Named()
-            name = home.job or f"{root.comm}-{root.pid}"
-            if named.name and not home.pod and home.scheduler != "slurm":
-                name = named.name
             uid = "" if one.uid is None else str(one.uid)
             user = "" if one.uid is None else (self._users(one.uid) or "")
             job = roll.jobs[key] = Job(home.scheduler, key, name, user, uid, home, named)
@@ -132,9 +135,14 @@ class Caller:
             self._round[pid] = None
             return None
         before = self._met.get(pid)
-        start = before.start if before is not None and before.ticks == found.ticks else self._began(found.ticks)
-        self._round[pid] = process.meet(self._proc, pid, found, start)
-        return self._round[pid]
+        if before is None or before.ticks != found.ticks:
+            one = process.meet(self._proc, pid, found, self._began(found.ticks))
+        elif self._thorough:
+            one = process.meet(self._proc, pid, found, before.start)
+        else:
+            one = process.again(before, found)
+        self._round[pid] = one
+        return one
 
     def _began(self, ticks: int) -> int:
         """Return a start time in seconds since 1970. It is kept: the kernel's boot time moves with the clock."""

@@ -84,7 +84,7 @@ def test_a_process_has_its_owner_command_job_and_gpu(tree: HostTree, crowd: Crow
     names = {"pid": "4711", "start": "1700000010", "command": "python", "job": "aoi-infer-2", "role": "gpu"}
     assert {**names, "gpu": "3", "uuid": uuid(3)} == held.target.labels
     facts = {"user": "ann", "uid": "1001", "scheduler": "docker", "container": "aoi-infer-2", "name": "aoi-infer-2"}
-    assert {"kinds": "compute", "key": f"docker/{ID}", **facts} == held.target.info
+    assert {"kinds": "compute", "key": "docker/aoi-infer-2", **facts} == held.target.info
     assert (held.at, held.values) == (77.0, {catalogue.PROCESS_GPU_MEMORY: 2.0 * GIB, catalogue.PROCESS_GPU_UTILIZATION: 0.5})
     own = one(told(answers, PROCESS))
     assert {**names, "gpu": "3", "uuid": uuid(3)} == own.target.labels
@@ -92,6 +92,20 @@ def test_a_process_has_its_owner_command_job_and_gpu(tree: HostTree, crowd: Crow
         own.values[metric] for metric in (catalogue.PROCESS_CPU, catalogue.PROCESS_RESIDENT, catalogue.PROCESS_BLOCKED)
     )
     assert one(told(answers, JOB)).target.labels == {"scheduler": "docker", "job": "aoi-infer-2"}
+
+
+def test_a_container_that_is_made_anew_under_its_name_is_the_same_job(tree: HostTree, crowd: Crowd) -> None:
+    crowd.run(4711, group=docker(ID, "systemd"))
+    name_container(tree)
+    watched = Watched(tree)
+    watched.board = [holder(4711)]
+    before = one(told(watched.ask(), JOB)).target
+    crowd.end(4711)
+    crowd.run(4720, group=docker("f" * 64, "systemd"))
+    tree.write(tree.root / f"var/lib/docker/containers/{'f' * 64}/config.v2.json", '{"Name": "/aoi-infer-2"}')
+    watched.board = [holder(4720)]
+    answers = watched.ask()
+    assert ([before], []) == ([reading.target for reading in told(answers, JOB)], over(answers, JOB))
 
 
 def test_a_container_without_a_readable_name_is_known_by_its_short_id_and_why(tree: HostTree, crowd: Crowd) -> None:
@@ -236,10 +250,10 @@ def test_a_process_that_ends_while_it_is_read_costs_only_itself(tree: HostTree, 
     crowd.run(4712)
     watched = Watched(tree)
     watched.board = [holder(4711), holder(4712)]
-    for name in ("cgroup", "status", "comm", "task/4711/children"):
+    for name in ("cgroup", "status", "task/4711/children"):
         (tree.proc / "4711" / name).unlink()
     found = {reading.target.labels["pid"]: reading.target.labels["command"] for reading in told(watched.ask(), PROCESS_GPU)}
-    assert found == {"4711": "", "4712": "python"}
+    assert found == {"4711": "python", "4712": "python"}
 
 
 @pytest.mark.parametrize("content", ["", "4711 (py", "4711 (python) S 1", f"4711 (python) S {'x ' * 50}"])
@@ -326,11 +340,10 @@ def test_no_argument_and_no_environment_is_read(tree: HostTree, crowd: Crowd) ->
 
 
 def test_a_command_is_safe_to_print(tree: HostTree, crowd: Crowd) -> None:
-    crowd.run(4711)
-    tree.write(tree.proc / "4711/comm", "a\x1b[31m\n")
+    crowd.run(4711, "a)\x1b[31m (")
     watched = Watched(tree)
     watched.board = [holder(4711)]
-    assert one(told(watched.ask(), PROCESS)).target.labels["command"] == "a\\x1b[31m"
+    assert one(told(watched.ask(), PROCESS)).target.labels["command"] == "a)\\x1b[31m ("
 
 
 def test_a_host_without_anybody_on_its_gpus_is_no_error(tmp_path: Path) -> None:
