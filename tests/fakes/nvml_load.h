@@ -154,7 +154,7 @@ static int is_sample(gpmSample_t sample)
 {
     if (sample >= samples && sample < samples + SAMPLES && sample->live && sample->epoch == state->epoch)
         return 1;
-    __atomic_add_fetch(&state->freed_uses, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&state->dead_samples, 1, __ATOMIC_RELAXED);
     return 0;
 }
 

@@ -50,11 +50,11 @@
     G(count) G(delay_ns) G(dead_uses_allowed) G(driver_major) G(cuda) G(epoch) G(inits) G(shutdowns) \
     G(inside_ns) G(inside_cpu_ns) G(total_calls) \
     G(event_head) G(event_sets) G(sets_at_shutdown) G(freed_uses) G(total_created) \
-    G(gpm_samples) G(samples_at_shutdown)
+    G(gpm_samples) G(samples_at_shutdown) G(dead_samples)
 
 /* mig_...: calls with the handle of a MIG device.
  * event_head: events ever; event_sets: live ones; sets_at_shutdown: live ones at any nvmlShutdown; freed_uses: uses of freed ones;
- * gpm_samples and samples_at_shutdown: the same of samples */
+ * gpm_samples, samples_at_shutdown, dead_samples: the same of samples */
 
 #define FUNCTIONS(F) \
     F(nvmlInitWithFlags) F(nvmlShutdown) F(nvmlErrorString) F(nvmlSystemGetDriverVersion) F(nvmlSystemGetNVMLVersion) \
