@@ -18,7 +18,7 @@ from gpuwatch.detectors.witnesses import Witnesses
 from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Tier
 from gpuwatch.sampling.local import Local
-from gpuwatch.sources.kernel.reader import LINE, LINES
+from gpuwatch.sources.kernel.reader import LINE, LINES, SIZE
 from tests.fakes import badfs
 from tests.fakes.badfs import BadFiles
 from tests.fakes.clock import FakeClock
@@ -121,6 +121,13 @@ def test_a_continued_record_is_one_message(log: KernelLog, reader: Reader) -> No
     assert (event.words, event.mark) == ("NVRM: Xid (PCI:0000:65:00): 79, GPU has fallen off the bus.", f"{BOOT}:1-2")
 
 
+def test_what_continues_a_lost_record_is_not_the_end_of_another(log: KernelLog, reader: Reader) -> None:
+    log.write(b"4,1,1000000,c;NVRM: Xid (PCI:0000:65:00): 31, x\n4,9,1000001,+; fallen off the bus.\n4,10,9000000,-;next\n")
+    assert [(event.kind, event.words) for event in reader.ask() if event.kind == "xid"] == [
+        ("xid", "NVRM: Xid (PCI:0000:65:00): 31, x")
+    ]
+
+
 @pytest.mark.parametrize(
     "junk",
     [
@@ -139,6 +146,12 @@ def test_junk_costs_only_itself(log: KernelLog, reader: Reader, clock: FakeClock
     told = [event.code for event in reader.ask()]
     assert (told[-1], reader.fault()) == (79, "")
     assert all(len(event.words) <= 400 for event in reader.heard.events)
+
+
+def test_the_end_of_a_line_that_is_too_long_is_no_record(log: KernelLog, reader: Reader) -> None:
+    log.write(b"x" * SIZE + b"4,1,1000000,-;NVRM: Xid (PCI:0000:65:00): 48, x\n")
+    log.say(FALLEN, at=2.0)
+    assert shown(reader.ask()) == [(79, 1, "0")]
 
 
 def test_one_ask_does_a_bounded_part_of_a_flood(log: KernelLog, reader: Reader, clock: FakeClock) -> None:

@@ -116,7 +116,7 @@ class Join:
         return [
             self._close(group)
             for group in list(self.groups)
-            if not 0 <= record.stamp - group.records[0].stamp <= HOLD or group.passed >= PASSING
+            if abs(record.stamp - group.records[0].stamp) > HOLD or group.passed >= PASSING
         ]
 
     def old(self, now: float) -> list[tuple[int, Record]]:

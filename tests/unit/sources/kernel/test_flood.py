@@ -43,7 +43,7 @@ def sane(events: list[Event]) -> None:
         assert event.count >= 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=8)), max_size=12).map("".join), max_size=12))
 def test_no_text_raises(log: list[str]) -> None:
     sane(list(replay(log, NOW)))
@@ -96,8 +96,8 @@ def xids(count: int, key: str = "0000:65:00") -> list[str]:
 
 
 def test_a_flood_of_one_second_is_bounded_and_counted() -> None:
-    events = list(replay(xids(50_000), NOW))
-    assert sum(event.count for event in events) == 50_000
+    events = list(replay(xids(20_000), NOW))
+    assert sum(event.count for event in events) == 20_000
     assert len(events) == FINE + 1
 
 
@@ -109,7 +109,7 @@ def test_a_flood_of_many_gpus_is_bounded_and_counted() -> None:
 
 
 def test_a_flood_takes_no_memory() -> None:
-    log = xids(8_000)
+    log = xids(5_000)
     stream = Stream("b")
     tracemalloc.start()
     try:
@@ -118,7 +118,7 @@ def test_a_flood_takes_no_memory() -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 2 << 20
+    assert peak < 1 << 20
 
 
 def test_equal_events_of_one_second_are_one_and_carry_their_span() -> None:
