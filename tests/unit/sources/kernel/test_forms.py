@@ -6,7 +6,7 @@ import pytest
 
 from gpuwatch.model.event import Event
 from gpuwatch.sources.kernel import replay
-from gpuwatch.sources.kernel.forms import Forms
+from gpuwatch.sources.kernel.forms import LINE, TEXT, Forms
 from gpuwatch.sources.kernel.record import Record
 from gpuwatch.sources.kernel.stamps import month_of
 
@@ -189,3 +189,9 @@ def test_what_is_no_month_is_none(name: str) -> None:
 @pytest.mark.parametrize("stamp", ["Feb 31 10:00:00", "Mar 99 10:00:00", "Mar 11 99:99:99"])
 def test_an_impossible_date_keeps_its_message(stamp: str) -> None:
     assert only(f"{stamp} gpu-host kernel: {XID}").code == 79
+
+
+def test_a_message_of_endless_lines_is_cut() -> None:
+    (record,) = records("[    5.000000] NVRM: one", *["   and on " * 10] * 1_000)
+    assert len(record.text) < TEXT + LINE
+    assert record.text.count("\n") < 200
