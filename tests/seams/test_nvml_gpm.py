@@ -81,7 +81,8 @@ def load(reading: Reading) -> dict[Metric, float]:
 
 def loaded(fake: FakeNvml, card: int = 0) -> Callable[[Round], bool]:
     """Return whether a round has the load of a card: two samples must lie apart."""
-    return lambda found: bool(load(found.gpu(fake.uuid(card))))
+    uuid = fake.uuid(card)
+    return lambda found: uuid in found.of(gpu.GPU) and bool(load(found.gpu(uuid)))
 
 
 def after(worker: NvmlWorker, fake: FakeNvml, amounts: dict[int, float] | None = None) -> Round:

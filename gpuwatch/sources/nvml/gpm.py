@@ -61,10 +61,10 @@ class Pair:
             if self._over.is_set():
                 self.free()
 
-    def free(self) -> None:
-        """Free the samples: now, or at the end of the look that uses them."""
+    def free(self, wait: float = 0.0) -> None:
+        """Free the samples: now, after a look that ends within `wait` seconds, or at the end of the look that uses them."""
         self._over.set()
-        if not self._using.acquire(blocking=False):
+        if not self._using.acquire(timeout=wait):
             return
         try:
             while self._samples:
@@ -153,12 +153,12 @@ class Gpm:
         for key in [key for key in self._parts if key not in parts]:
             self._parts.pop(key).free()
 
-    def free(self) -> None:
+    def free(self, wait: float = 0.0) -> None:
         """Free all samples: they must not outlive this initialisation of NVML. From any thread."""
         self._over.set()
         for pair in (self._card, *tuple(self._parts.values())):
             if pair is not None:
-                pair.free()
+                pair.free(wait)
 
     def _looked(self, handle: Any, name: str, pair: Pair, numbers: Numbers) -> Given:
         metrics = [metric for metric, _ in numbers.values()]

@@ -98,10 +98,13 @@ class Gpu:
         self._barren_said = False  # what is said now, and its end, stand for it
         log.warning("%s: %s", self, fault.words)
 
-    def let_go(self) -> None:
-        """Give up the handle and what hangs on it; what is wrong, if anything is, is for others to say."""
+    def let_go(self, wait: float = 0.0) -> None:
+        """Give up the handle and what hangs on it; what is wrong, if anything is, is for others to say.
+
+        A look that still uses it gets `wait` seconds to end.
+        """
         self.handle = None
-        self._gpm.free()
+        self._gpm.free(wait)
 
     @property
     def unreachable(self) -> Fault | None:

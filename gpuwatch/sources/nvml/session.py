@@ -21,6 +21,7 @@ from gpuwatch.sources.source import Answer
 
 LAST_RETRY = 60.0  # seconds between attempts to initialise; the first comes with the next normal round
 MOST = 1024  # GPUs of one host; a count beyond is no count, and each index gets a thread
+BREATH = 0.5  # seconds that a GPU's present call gets to end before NVML is shut down
 UNREACHABLE = ("unknown_error", "no_permission")
 
 log = logging.getLogger(__name__)
@@ -218,8 +219,8 @@ class Session:
 
     def _shut_down(self) -> None:
         self._shutdown_owed = False
-        if self.fleet is not None:
-            self.fleet.let_go()  # samples of GPM must not outlive this initialisation
+        for gpu in self.fleet.gpus() if self.fleet is not None else ():
+            gpu.let_go(BREATH)  # samples of GPM must not outlive this initialisation
         if self.library is not None and not self.quiet():
             self._want_restart("a wait for events does not return, and NVML cannot be shut down under it")
         elif self.library is not None:
