@@ -270,6 +270,12 @@ def test_a_window_without_room_names_the_switch_of_the_bios() -> None:
     assert "BAR 1 of 131072 MiB" in event.words
 
 
+def test_a_small_window_of_a_device_that_is_known_to_be_a_gpu_counts() -> None:
+    small = "pci 0000:65:00.0: BAR 0: failed to assign [mem size 0x01000000]"
+    assert told(small) == []
+    assert only("pci 0000:65:00.0: [10de:2330] type 00 class 0x030200", small).key == "0000:65:00.0"
+
+
 @pytest.mark.parametrize(
     "log",
     [
