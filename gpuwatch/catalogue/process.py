@@ -78,6 +78,13 @@ JOB_CPU_ALLOWED = gauge(
     help="Cores that it may use: affinity, cpuset and quota together.",
 )
 
+JOB_GPU_ACCESS_MISSING = gauge(
+    JOB,
+    "gpu_access_missing",
+    keep=Keep.LAST,
+    help="1 where the device rules of this container lack its GPUs: it has lost them, or will when systemd reloads.",
+)
+
 
 def usage(subject: Subject) -> tuple[Metric, ...]:
     """Declare what is counted by user and by job alike."""

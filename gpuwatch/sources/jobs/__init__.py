@@ -19,6 +19,7 @@ from gpuwatch.catalogue.process import (
     JOB_CPU,
     JOB_CPU_ALLOWED,
     JOB_CPU_THROTTLED,
+    JOB_GPU_ACCESS_MISSING,
     PROCESS,
     PROCESS_BLOCKED,
     PROCESS_CPU,
@@ -36,7 +37,7 @@ from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import Entry, View
 from gpuwatch.sources import sysfs
-from gpuwatch.sources.jobs import containers, owners, process
+from gpuwatch.sources.jobs import containers, devices, owners, process
 from gpuwatch.sources.jobs.containers import Named
 from gpuwatch.sources.jobs.home import Home
 from gpuwatch.sources.jobs.limits import Hierarchies, cores
@@ -57,9 +58,9 @@ class Jobs:
     def __init__(self, config: Config, clock: Clock, view: Callable[[], View]) -> None:
         self._config, self._clock, self._view = config, clock, view
         self._proc, self._sys = config.paths.proc, config.paths.sys
-        root = Path(config.paths.root)
-        self._users: Lookups[int, str] = Lookups("user names", partial(owners.find, root), clock)
-        self._names: Lookups[Home, Named] = Lookups("container names", partial(containers.find, root), clock)
+        self._root, self._dev = Path(config.paths.root), Path(config.paths.dev)
+        self._users: Lookups[int, str] = Lookups("user names", partial(owners.find, self._root), clock)
+        self._names: Lookups[Home, Named] = Lookups("container names", partial(containers.find, self._root), clock)
         self._caller = Caller(self._proc, self._names.get, self._user, config.processes.limit)
         self._hierarchies = Hierarchies(self._sys)
         self._thorough = True  # in the next normal round
@@ -178,6 +179,8 @@ class Jobs:
         else:  # a session has other work in it
             look.lack((JOB_CPU, JOB_CPU_THROTTLED), Absence.UNSUPPORTED)
         look.take(JOB_CPU_ALLOWED, lambda: self._allowed(job))
+        if job.home.container:
+            look.take(JOB_GPU_ACCESS_MISSING, lambda: devices.missing(self._hierarchies, self._root, self._dev, job.home, paths))
         return look.reading()
 
     def _allowed(self, job: Job) -> float | None:
