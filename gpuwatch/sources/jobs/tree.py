@@ -19,7 +19,7 @@ HIGHEST = 32  # steps up to the root of a tree
 NAMES = (
     "sh bash dash zsh fish ksh csh tcsh tmux screen sshd sshd-session login su sudo systemd init cron crond atd kthreadd "
     "containerd-shim conmon runc tini dumb-init docker-init catatonit supervisord s6-svscan slurmstepd slurmd "
-    "jupyter-lab jupyter-noteboo jupyter-server jupyterhub-sing code-server node"
+    "jupyter-lab jupyter-noteboo jupyter-server jupyterhub-sing code-server node timeout xargs parallel make watch script"
 )
 LAUNCHERS = frozenset(NAMES.split())
 
