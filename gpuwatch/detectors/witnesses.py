@@ -79,7 +79,10 @@ class Witnesses(msgspec.Struct):
                 both = min(one.count, rest)
                 one.count -= both
                 rest -= both
-        if rest:
+        near = next((one for one in pool if one.source == event.source and abs(one.at - event.at) <= SAME / 4), None)
+        if near is not None:
+            near.count, near.heard = near.count + rest, clock
+        elif rest:
             pool.append(Lone(event.at, event.source, rest, clock))
         self.lone[name] = [one for one in pool if one.count][-POOL:]
         return rest

@@ -335,7 +335,7 @@ def test_a_clock_that_steps_does_not_make_odd_answers_last(tell: Tell, leap: flo
 
 def test_the_warnings_of_a_dropped_gpu_are_muted(tell: Tell) -> None:  # EN-10
     story = tell(gpus=2).gpu(0, temperature=88.0).gpu(1, temperature=88.0).at(110)
-    story.gpu(1, fault=LOST).at(113)
+    story.gpu(1, fault=LOST).at(111)
     assert {(rule, target.labels["gpu"]) for rule, target in story.engine.muted() if target.labels} == {
         ("gpu_errors", "1"),
         ("gpu_overheating", "1"),
