@@ -16,7 +16,7 @@ from gpuwatch.model.event import WORDS_LIMIT, Event
 from gpuwatch.sources.kernel import lines, raw, replay
 from gpuwatch.sources.kernel.fold import COARSE, FINE, Fold
 from gpuwatch.sources.kernel.forms import LINE
-from gpuwatch.sources.kernel.record import Found, Record
+from gpuwatch.sources.kernel.record import LIMIT, Found, Record
 from gpuwatch.sources.kernel.stream import Stream
 
 NOW = 1_796_000_000.0
@@ -158,3 +158,12 @@ def test_the_marks_of_a_log_rise_whatever_its_groups(recorded: Path) -> None:
     ends += [int(event.mark.rpartition(":")[2].rpartition("-")[2]) for event, _ in stream.take()]
     assert len(ends) > 100
     assert ends == sorted(ends)
+
+
+def test_a_log_that_names_many_gpus_is_not_all_remembered() -> None:
+    stream = Stream("b")
+    for number in range(5_000):
+        where = f"{number >> 8:04x}:{number & 255:02x}:00"
+        stream.feed(Record(0.5, f"NVRM: GPU at PCI:{where}: GPU-6877b607-9010-8cda-631b-5d103f3a6672", True, stamp=0.5))
+        stream.feed(Record(0.5, f"pci {where}.0: [10de:2330] type 00 class 0x030200", True, stamp=0.5))
+    assert (len(stream._known.uuids), len(stream._known.gpus)) == (LIMIT, LIMIT)

@@ -78,6 +78,11 @@ def test_uptimes_of_an_unknown_boot_keep_their_distances_and_end_now() -> None:
     assert [event.at for event in events] == [NOW - 100, NOW - 40]
 
 
+def test_events_keep_the_order_of_their_lines_in_a_log_of_two_forms() -> None:
+    events = replay([f"[    5.000000] {XID}", f"Mar 11 04:22:09 h kernel: {XID.replace('79', '31')}", "[ 9.0] nothing"], NOW)
+    assert [event.code for event in events] == [79, 31]
+
+
 def test_a_date_without_a_year_is_never_in_the_future() -> None:
     assert only(f"Dec 31 23:59:59 gpu-host kernel: {XID}").at == datetime(2025, 12, 31, 23, 59, 59).astimezone().timestamp()
 

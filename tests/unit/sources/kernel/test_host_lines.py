@@ -242,6 +242,13 @@ AER = [
             CRITICAL,
             {"port": "0000:40:01.1", "errors": "CmpltTO"},
         ),
+        (  # a port that did not find out which device it was
+            ["pcieport 0000:40:01.1: AER: Correctable error message received from 0000:00:00.0"],
+            "aer_corrected",
+            "0000:40:01.1",
+            INFO,
+            {"port": "0000:40:01.1"},
+        ),
         (["pcieport 0000:40:01.1: AER: device recovery failed"], "aer_fatal", "0000:40:01.1", CRITICAL, {}),
         (
             ["pcieport 0000:40:01.1: DPC: containment event, status:0x1f01 source:0x0000"],
