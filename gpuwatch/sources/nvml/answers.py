@@ -68,8 +68,10 @@ def memory(answer: Any) -> Given:
 
 
 def memory_size(answer: Any) -> Given:
-    """Read the total of nvmlMemory_t."""
-    return {gpu.MEMORY_SIZE: memory_amount(answer) or float(answer.total)}
+    """Read the total of nvmlMemory_t, which old cards tell without what is used (a GeForce 8800 under driver 340)."""
+    why = memory_amount(answer)
+    is_told = answer.total and answer.total not in ALL_ONES and why is not Absence.FAILED
+    return {gpu.MEMORY_SIZE: float(answer.total) if is_told else why or Absence.UNSUPPORTED}
 
 
 def bar1(answer: Any) -> Given:
