@@ -249,7 +249,7 @@ MODELS: Mapping[str, Mapping[str, int | str | None]] = {
         "nvlink_version": 6,
         "nvlink_ecc": 0,
         "fabric_state": 3,
-        "fabric_mask": 0x2AA,
+        "fabric_mask": 0x1AA,
         "fabric_summary": 1,
         "gpm": 1,
         "pcie_generation": 5,

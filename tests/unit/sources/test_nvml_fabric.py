@@ -8,7 +8,7 @@ from gpuwatch.catalogue.interconnect import FABRIC_HEALTHY, FABRIC_STATE
 from gpuwatch.model.reading import Absence
 from gpuwatch.sources.nvml.fabric import fabric, healthy
 
-WELL = 0x2AA | 1 << 8  # no trouble in any group, no misconfiguration
+WELL = 0xAA | 1 << 8  # no trouble in any group, no misconfiguration
 
 
 def answer(state: int, status: int = 0, **more: int) -> SimpleNamespace:
