@@ -92,7 +92,8 @@ def test_a_slurm_job_of_v1_has_only_the_controllers_that_slurm_uses(tree: HostTr
 
 
 def test_a_group_outside_of_our_namespace_is_not_looked_for(tree: HostTree) -> None:
-    Crowd(tree, "v2").limit("/x", quota=1)
+    Crowd(tree, "v2")
+    tree.write(tree.sys / "fs/x/cpu.max", "100000 100000\n")  # where the path would lead to
     assert Hierarchies(str(tree.sys)).quota({"": "/../x"}, "x") is None
 
 

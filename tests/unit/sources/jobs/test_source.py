@@ -206,6 +206,36 @@ def test_only_so_many_processes_are_told_those_with_the_most_memory(tree: HostTr
     assert one(reading for reading in answers.readings if reading.target.subject is OWN).values[PROCESSES_DROPPED] == 16.0
 
 
+def test_only_so_many_loaders_are_followed_and_the_others_counted(tree: HostTree, crowd: Crowd) -> None:
+    crowd.run(4711)
+    for pid in range(4800, 4810):
+        crowd.run(pid, "pt_data_worker", parent=4711)
+    watched = Watched(tree, msgspec.structs.replace(tree.config, processes=Processes(limit=1)))
+    watched.board = [holder(4711)]
+    answers = watched.ask()
+    assert sorted(reading.target.labels["role"] for reading in told(answers, PROCESS)) == ["gpu"] + ["loader"] * 4
+    assert one(reading for reading in answers.readings if reading.target.subject is OWN).values[PROCESSES_DROPPED] == 6.0
+
+
+@pytest.mark.parametrize("launcher", ["bash", "tmux: server", "jupyter-lab", "containerd-shim"])
+def test_what_runs_beside_a_gpu_process_under_a_launcher_is_no_loader(tree: HostTree, crowd: Crowd, launcher: str) -> None:
+    crowd.run(4000, launcher, group=session(1001))
+    crowd.run(4711, parent=4000, group=session(1001))
+    crowd.run(4712, "vim", parent=4000, group=session(1001))
+    watched = Watched(tree)
+    watched.board = [holder(4711)]
+    assert [reading.target.labels["pid"] for reading in told(watched.ask(), PROCESS)] == ["4711"]
+
+
+def test_what_runs_beside_a_gpu_process_for_another_job_is_no_loader(tree: HostTree, crowd: Crowd) -> None:
+    crowd.run(4000, "supervise", group="/system.slice/lab.service")
+    crowd.run(4711, parent=4000, group=docker(ID, "systemd"))
+    crowd.run(4712, "web", parent=4000, group="/system.slice/lab.service")
+    watched = Watched(tree)
+    watched.board = [holder(4711)]
+    assert [reading.target.labels["pid"] for reading in told(watched.ask(), PROCESS)] == ["4711"]
+
+
 def test_a_process_that_ended_is_over_at_the_next_look(tree: HostTree, crowd: Crowd) -> None:
     crowd.run(4711)
     watched = Watched(tree)
