@@ -200,6 +200,17 @@ def test_a_list_that_fails_once_costs_its_count_once_and_ends_nobody(
         assert counts(whole, fake) == counts(worker.ask(Tier.NORMAL), fake)
 
 
+def test_a_process_is_not_over_where_the_list_that_it_was_in_fails(fake: FakeNvml, crowd: Crowd, worker: NvmlWorker) -> None:
+    crowd.run(100)
+    fake.processes(0, [Process(100)])
+    worker.ask(Tier.NORMAL)
+    fake.fail(LISTS["compute"], 999, gpu=0)
+    round_ = worker.ask(Tier.NORMAL)
+    assert (set(), {}) == (ended(round_), told(round_, fake))
+    fake.processes(0, [])
+    assert {"100"} == ended(worker.ask(Tier.NORMAL))
+
+
 def test_a_list_that_hangs_costs_its_gpu_and_nobody_s_processes_end(fake: FakeNvml, crowd: Crowd) -> None:
     for pid in (100, 101):
         crowd.run(pid)
