@@ -19,7 +19,7 @@ from gpuwatch.model.target import Target
 
 BEGIN_AT_0 = (46, 48, 62, 64, 74, 79, 95, 109, 119, 120, 140, 143)
 REFRESH = 60.0  # seconds between two tellings of what has not changed
-LIMIT = 2048  # codes by GPU; junk must not grow without end
+LIMIT = 512  # codes by GPU, and of switches; junk must not grow without end
 KERNEL = Target(subject=events.KERNEL, key="")
 
 

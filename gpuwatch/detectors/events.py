@@ -78,9 +78,9 @@ class Events:
             is_news |= state.counters.add(event, count) if count else False
             if event.subject == GPU.name and causes.rank(event) == causes.LOST:
                 state.counters.fall(event.key, event.at)
-            stories.add(state.chronicle, event, count, clock=clock, wall=wall, gpus=state.places.cards)
+            stories.add(state.chronicle, event, count, clock=clock, wall=wall)
         kept += state.witnesses.due(clock)
-        stories.settle(state.chronicle, scene, clock)
+        stories.settle(state.chronicle, scene, clock, state.places.cards)
         for entry in view.of(GPU):
             if entry.values.get(STATE["lost"]) == 1 and entry.target.key in state.places.cards:
                 state.counters.fall(entry.target.key, wall)

@@ -77,6 +77,7 @@ class Story(msgspec.Struct, kw_only=True):
     frequent: bool = False
     severity: Severity = Severity.INFO
     suspicion: str = ""
+    is_news: bool = True  # more was told since it was weighed
 
     @property
     def thing(self) -> str:
@@ -121,10 +122,10 @@ class Scene:
     wants_nothing: Mapping[str, float] = field(default_factory=dict)  # since when the driver is known to want nothing done
 
 
-def add(chronicle: Chronicle, event: Event, count: int, *, clock: float, wall: float, gpus: Collection[str]) -> list[Story]:
+def add(chronicle: Chronicle, event: Event, count: int, *, clock: float, wall: float) -> list[Story]:
     """Take in an event; `count` 0 is a second telling of one that is counted. Returns the stories that it ended.
 
-    `gpus` are all GPUs of this host: who is suspected has to be the only one.
+    How grave a story is by then is said by `weigh`, once for all that came together.
     """
     if event.kind in causes.SILENT:
         return []
@@ -142,7 +143,7 @@ def add(chronicle: Chronicle, event: Event, count: int, *, clock: float, wall: f
         chronicle.open.append(story)
     tell(story, event, count, label, heard)
     suspicion.note(chronicle.past, story.thing, label, event, story.boot)
-    weigh(chronicle, story, gpus)
+    story.is_news = True
     return ended
 
 
@@ -218,7 +219,8 @@ def tell(story: Story, event: Event, count: int, label: str, heard: float) -> No
 
 
 def weigh(chronicle: Chronicle, story: Story, gpus: Collection[str]) -> None:
-    """Say how grave a story is by now, and whether the hardware is to be suspected."""
+    """Say how grave a story is by now, and whether hardware is suspected: that needs other `gpus` on this host that are clean."""
+    story.is_news = False
     grave = max((graded(chronicle, story, label, one) for label, one in story.tallies.items()), key=lambda one: one.rank)
     if story.subject == "gpu":
         others = [thing("gpu", key) for key in gpus if key != story.key]
@@ -249,13 +251,15 @@ def is_contained(labels: Collection[str]) -> bool:
     return CONTAINED in labels and not any(label in labels for label in UNCONTAINED)
 
 
-def settle(chronicle: Chronicle, scene: Scene, clock: float) -> list[Story]:
-    """End the stories that are over, and return them."""
+def settle(chronicle: Chronicle, scene: Scene, clock: float, gpus: Collection[str]) -> list[Story]:
+    """Weigh what is new, end the stories that are over, and return those."""
     if scene.boot:
         chronicle.boot = scene.boot
     for story in chronicle.open:
         story.boot = story.boot or scene.boot  # told before it was known which boot this is
         story.gone = story.gone or (story.subject == "gpu" and story.key in scene.gone)
+        if story.is_news:
+            weigh(chronicle, story, gpus)
     return close(chronicle, [story for story in chronicle.open if is_over(story, scene, clock)])
 
 
@@ -290,9 +294,11 @@ def close(chronicle: Chronicle, stories: Iterable[Story]) -> list[Story]:
 
 def retold(events: Iterable[Event]) -> list[Story]:
     """Return the stories of a saved log, in the order in which they began to be told; nothing but the log is known."""
-    chronicle, over = Chronicle(), list[Story]()
-    told: list[Story] = []
+    chronicle, told = Chronicle(), list[Story]()
     for event in events:
-        over += add(chronicle, event, event.count, clock=event.at, wall=event.at, gpus=())
-        told += [story for story in chronicle.open[-1:] if all(story is not one for one in told)]
+        add(chronicle, event, event.count, clock=event.at, wall=event.at)
+        told += [story for story in chronicle.open[-1:] if not told or story is not told[-1]]
+        for story in chronicle.open:
+            if story.is_news:
+                weigh(chronicle, story, ())
     return told

@@ -11,10 +11,16 @@ from gpuwatch.detectors import causes
 from gpuwatch.model.event import Event
 
 SAME = 2.0  # seconds between the two tellings of one event (design.md 3)
+NEAR = 0.5  # seconds between tellings by one source that are taken together
 MEMORY = 60.0  # seconds for which the second telling may be late in coming
 HOLD = 3.0  # seconds for which NVML's telling waits for the kernel's
 POOL = 32  # tellings of one trouble that wait for their second
 TWICE = frozenset({"xid", "recovery_action"})  # kinds that two sources tell of
+
+
+def trouble(event: Event) -> str:
+    """Return what two tellings of one event have in common."""
+    return f"{event.key}|{causes.label(event)}"
 
 
 class Lone(msgspec.Struct, array_like=True):
@@ -39,7 +45,7 @@ class Witnesses(msgspec.Struct):
     boot: str = ""
     high: int = -1
     lone: dict[str, list[Lone]] = {}
-    held: list[Held] = []
+    held: dict[str, list[Held]] = {}
 
     def fresh(self, events: tuple[Event, ...]) -> list[Event]:
         """Return the events that were not taken in before, by their marks.
@@ -71,7 +77,7 @@ class Witnesses(msgspec.Struct):
         """Return how many of these were not told by the other source."""
         if event.kind not in TWICE:
             return event.count
-        name = f"{event.key}|{causes.label(event)}"
+        name = trouble(event)
         pool = [one for one in self.lone.get(name, ()) if clock - one.heard <= MEMORY]
         rest = event.count
         for one in pool:
@@ -79,7 +85,7 @@ class Witnesses(msgspec.Struct):
                 both = min(one.count, rest)
                 one.count -= both
                 rest -= both
-        near = next((one for one in pool if one.source == event.source and abs(one.at - event.at) <= SAME / 4), None)
+        near = next((one for one in pool if one.source == event.source and abs(one.at - event.at) <= NEAR), None)
         if near is not None:
             near.count, near.heard = near.count + rest, clock
         elif rest:
@@ -89,24 +95,26 @@ class Witnesses(msgspec.Struct):
 
     def keep(self, event: Event, count: int, clock: float) -> list[Event]:
         """Return what is to be kept of an event of which so many are new."""
-        if event.source == "nvml" and event.kind in TWICE:
-            if count:
-                self.held.append(Held(replace(event, count=count), clock + HOLD))
+        if event.kind not in TWICE:
+            return [event]
+        name = trouble(event)
+        held = self.held.get(name, [])
+        if event.source == "nvml":
+            if count and held and abs(held[-1].event.at - event.at) <= NEAR:
+                held[-1].event = replace(held[-1].event, count=held[-1].event.count + count)
+            elif count:
+                self.held[name] = [*held, Held(replace(event, count=count), clock + HOLD)]
             return []
-        waiting = [one for one in self.held if self.is_same(one.event, event)]
+        waiting = [one for one in held if abs(one.event.at - event.at) <= SAME]
         if waiting:
-            self.held = [one for one in self.held if all(one is not other for other in waiting)]
-            return [replace(event, count=count + sum(one.event.count for one in waiting))]
-        return [replace(event, count=count)] if count else []
-
-    @staticmethod
-    def is_same(first: Event, second: Event) -> bool:
-        """Say whether two tellings may be of the same event."""
-        return first.key == second.key and causes.label(first) == causes.label(second) and abs(first.at - second.at) <= SAME
+            self.held[name] = [one for one in held if all(one is not other for other in waiting)]
+        total = count + sum(one.event.count for one in waiting)
+        return [replace(event, count=total)] if total else []
 
     def due(self, clock: float) -> list[Event]:
         """Return the events of NVML for which no line has come, and forget what is long past."""
-        over = [one.event for one in self.held if one.until <= clock]
-        self.held = [one for one in self.held if one.until > clock]
+        over = [one.event for held in self.held.values() for one in held if one.until <= clock]
+        waiting = {name: [one for one in held if one.until > clock] for name, held in self.held.items()}
+        self.held = {name: held for name, held in waiting.items() if held}
         self.lone = {name: pool for name, pool in self.lone.items() if pool and clock - pool[-1].heard <= MEMORY}
         return over
