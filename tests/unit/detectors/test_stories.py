@@ -261,19 +261,20 @@ def test_a_reboot_ends_every_story_but_not_those_of_the_new_boot() -> None:
     assert [one[0] for one in tale.look(20).open()] == ["gpu GPU-1"]
 
 
+WORDS = st.text(st.characters(codec="utf-8"), max_size=20)
 EVENTS = st.builds(
     Event,
     source=st.sampled_from(["kernel", "nvml"]),
     kind=st.sampled_from([*KINDS]),
     severity=st.sampled_from(list(Severity)),
     at=st.floats(-1e6, 1e6),
-    words=st.text(st.characters(codec="utf-8"), max_size=20),
+    words=WORDS,
     subject=st.sampled_from(["gpu", "host", "disk", "pci", "driver", "nvswitch"]),
     key=st.sampled_from(["", "GPU-0", "GPU-1", "0000:65:00.0", "nvme0n1p1", "dm-0", "sda1"]),
     code=st.one_of(st.none(), st.sampled_from([*xids()]), st.integers(0, 10**9)),
     facts=st.dictionaries(
         st.sampled_from(["pid", "name", "recovery", "fatal", "link", "index", "nvidia"]),
-        st.text(st.characters(codec="utf-8"), max_size=5),
+        WORDS,
     ),
     count=st.integers(1, 10**9),
     mark=st.sampled_from(["", "boot-1:5", "boot-1:5-7", "junk", ":", "a:b-c"]),
