@@ -46,6 +46,7 @@ class Counters(msgspec.Struct):
     kernel: dict[str, int] = {}
     lost: int = 0
     told_at: float | None = None  # the detector's own clock
+    told_of: dict[str, dict[str, str]] = {}  # the GPUs with their labels, as they were then
 
     def add(self, event: Event, count: int) -> bool:
         """Count an event; says whether a counter has changed."""
@@ -99,6 +100,14 @@ class Counters(msgspec.Struct):
         if fallen is not None:
             fall = self.falls.setdefault(new, Fall())
             fall.count, fall.since = fall.count + fallen.count, fallen.since or fall.since
+
+    def is_due(self, places: Places, clock: float) -> bool:
+        """Say whether it is time to tell all of this again: after a while, or since there are other GPUs."""
+        present = {key: card.labels for key, card in places.cards.items()}
+        due = self.told_at is None or clock - self.told_at >= REFRESH or present != self.told_of
+        if due:
+            self.told_at, self.told_of = clock, present
+        return due
 
     def readings(self, places: Places, wall: float) -> Iterator[Reading]:
         """Yield what is counted beside the GPUs' own numbers: slow, since it hardly ever changes and there is much of it."""

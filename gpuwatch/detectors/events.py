@@ -13,7 +13,7 @@ from gpuwatch.catalogue.events import BUS_DROPS, ERRORS_OPEN
 from gpuwatch.catalogue.gpu import GPU, RECOVERY_ACTION
 from gpuwatch.catalogue.host import HOST
 from gpuwatch.detectors import causes, places, stories
-from gpuwatch.detectors.counters import REFRESH, Counters
+from gpuwatch.detectors.counters import Counters
 from gpuwatch.detectors.detector import Clockwork, derived
 from gpuwatch.detectors.places import Places
 from gpuwatch.detectors.presence import answer, driver_state, works
@@ -156,10 +156,8 @@ def told(
         readings.append(derived(target, values, {}, wall))
         if gravest is not None and level is not Severity.INFO and key not in scene.working:
             evidence |= dict.fromkeys(((target, metric) for metric in DROPPED), of_drop(gravest))
-    counters = state.counters
-    if is_news or counters.told_at is None or state.clock.now - counters.told_at >= REFRESH:
-        counters.told_at = state.clock.now
-        readings += counters.readings(state.places, wall)
+    if state.counters.is_due(state.places, state.clock.now) or is_news:
+        readings += state.counters.readings(state.places, wall)
     return tuple(readings), evidence
 
 

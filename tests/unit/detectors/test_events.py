@@ -255,3 +255,15 @@ def test_words_that_come_a_moment_after_an_alert_are_in_it_before_it_is_told_and
     assert story.engine.fired["gpu_dropped", Severity.CRITICAL] == 1
     (incident,) = story.incidents.open()
     assert ("Xid 79" in incident.summary, incident.fired_at) == (True, story.transitions[0][1].at)
+
+
+def test_the_counters_of_a_gpu_begin_with_the_gpu_and_follow_its_index(tell: Tell) -> None:
+    story = tell(gpus=2)
+    story.nvml = False
+    story.at(5)
+    story.nvml = True
+    story.at(7)
+    assert [count(story, gpu, 79) for gpu in range(2)] == [0, 0]
+    story.gpu(1, index=7).at(10)
+    labels = {entry.target.labels["gpu"] for entry in story.board.view(story.wall, story.mono).of(XID)}
+    assert labels == {"0", "7"}
