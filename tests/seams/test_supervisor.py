@@ -22,7 +22,7 @@ from gpuwatch.sampling.events import Patience
 from gpuwatch.sampling.probe import Probe
 from gpuwatch.sampling.supervisor import Supervisor
 from gpuwatch.sources import wire
-from tests.fakes.scripted import Stage
+from tests.fakes.scripted import EVENT, Stage
 from tests.fakes.undying import Undying
 from tests.fakes.until import until
 from tests.fakes.written import Written
@@ -373,3 +373,16 @@ def test_secrets_do_not_reach_a_worker(scene: Scene) -> None:
     until(crew.pids)
     crew.stop(4)
     assert (b"alpha" in seen.read_bytes(), b"hush" in seen.read_bytes()) == (True, False)
+
+
+def test_an_event_of_a_worker_arrives_whole_and_one_of_another_version_is_left_out(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    crew = scene.supervisor("alpha")
+    scene.stage.play("alpha", event="from_the_future")
+    scene.beat(crew, lambda: "unknown kind of event 'from_the_future' from alpha" in caplog.text)
+    scene.stage.play("alpha", event=EVENT.kind)
+    scene.beat(crew, lambda: scene.told)
+    assert scene.told[0] == EVENT
+    assert caplog.text.count("is not understood and left out") == 1
+    assert crew.problem() == ""
