@@ -147,16 +147,27 @@ def test_a_share_that_cannot_be_is_a_failed_sample(fake: FakeNvml, worker: NvmlW
     assert found.values[gpu.DRAM_ACTIVE] == pytest.approx(1.003)  # what a ratio of two floating-point numbers may come to
 
 
-@pytest.mark.parametrize("function", ["nvmlGpmSampleGet", "nvmlGpmMetricsGet"])
-def test_a_call_that_fails_costs_the_load_once(fake: FakeNvml, worker: NvmlWorker, function: str) -> None:
-    whole = after(worker, fake).gpu(fake.uuid(0))
+def test_a_call_that_fails_costs_the_load_once(fake: FakeNvml, worker: NvmlWorker) -> None:
+    functions = ("nvmlGpmSampleGet", "nvmlGpmMetricsGet")  # one a card
     for code in PASSING:
-        fake.fail(function, code, gpu=0)
-        found = worker.until(Tier.NORMAL, lambda _: not fake.failing(function, gpu=0)).gpu(fake.uuid(0))
-        assert {found.absent[metric] for metric in LOAD} == {verdicts.absence(code)}, code
-        assert set(whole.values) - set(found.values) == {*LOAD, *MEANS, *THROUGHPUT}
-        assert fault_of(found) == ("", None)
-        assert load(after(worker, fake).gpu(fake.uuid(0))) == pytest.approx(LOAD), code
+        for card in (0, 1):
+            fake.work(card, WORK)
+            whole = worker.until(Tier.NORMAL, loaded(fake, card)).gpu(fake.uuid(card))
+            assert load(whole) == pytest.approx(LOAD), code
+        for card, function in enumerate(functions):
+            fake.fail(function, code, gpu=card)
+            found = worker.until(Tier.NORMAL, failed(fake, function, card)).gpu(fake.uuid(card))
+            assert {found.absent[metric] for metric in LOAD} == {verdicts.absence(code)}, (function, code)
+            assert {*LOAD, *MEANS, *THROUGHPUT} == set(whole.values) - set(found.values)
+            assert fault_of(found) == ("", None)
+    for card in (0, 1):
+        fake.work(card, WORK)
+        assert load(worker.until(Tier.NORMAL, loaded(fake, card)).gpu(fake.uuid(card))) == pytest.approx(LOAD)
+
+
+def failed(fake: FakeNvml, function: str, card: int) -> Callable[[Round], bool]:
+    """Return whether a failure that was armed has come up."""
+    return lambda _: not fake.failing(function, gpu=card)
 
 
 def test_a_question_or_an_allocation_that_fails_is_asked_again(tmp_path: Path) -> None:

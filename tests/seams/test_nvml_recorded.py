@@ -281,9 +281,9 @@ def test_what_the_text_captures_warn_of_is_among_the_numbers(folder: Path, read:
     path, capture = seen(folder, "v100-8gpu-page-retirement-bad.txt")
     found = of_gpus(read(machine(folders[0], capture, path))[1])
     pages = {index: sum(values[metric] for metric in gpu.RETIRED_PAGES.values()) for index, values in found.items()}
-    pending = [index for index, values in found.items() if values[gpu.PAGE_RETIREMENT_PENDING]]
+    pending = {index for index, values in found.items() if values[gpu.PAGE_RETIREMENT_PENDING]}
     # the index names the first two; the seventh and the eighth card have as many, and two more wait for a reset
-    assert ({index for index, count in pages.items() if count >= 63}, pending) == ({"0", "1", "5", "7"}, ["1", "3", "5", "7"])
+    assert ({index for index, count in pages.items() if count >= 63}, pending) == ({"0", "1", "5", "7"}, {"1", "3", "5", "7"})
     path, capture = seen(folder, "q-performance-hw-thermal.txt")
     (values,) = of_gpus(read(machine(folders[1], capture, path))[1]).values()
     assert (values[gpu.CLOCK_EVENT["hw_thermal"]], values[gpu.TEMPERATURE["core"]], values[gpu.CLOCK["sm"]]) == (1.0, 93.0, 885e6)
