@@ -25,7 +25,11 @@ BODY_LIMIT = 32 << 20  # bytes
 
 
 class Unreachable(Exception):  # noqa: N818 - reads as what it says: the daemon is unreachable
-    """There is no answer, and why, in words for a person."""
+    """There is no answer, and why, in words for a person. `asked`: the question may have arrived, and be acted upon."""
+
+    def __init__(self, words: str, *, asked: bool = False) -> None:
+        super().__init__(words)
+        self.asked = asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +68,15 @@ def place(address: str) -> Place:
     if url.scheme not in {"http", "https"} or not host:
         raise ValueError("expected the path of a socket, host:port, or an http or https URL")
     if url.username is not None or url.password is not None:
-        raise ValueError("a password does not belong into an address; put user:password into a password file")
+        raise ValueError(
+            "a password does not belong into an address; put USER:PASSWORD into a file, and name it with --password-file"
+        )
     default = PORT if "://" not in address else 443 if url.scheme == "https" else 80
     return Place(host=host, port=port or default, tls=url.scheme == "https", prefix=url.path.rstrip("/"))
 
 
 class Client:
-    """Asks one place. Each `get` is a connection of its own; it may be called from any thread."""
+    """Asks one place. Each question is a connection of its own; any thread may ask."""
 
     def __init__(
         self, address: str, password_file: str | Path | None = None, ca_file: str | Path | None = None, who: str = "gpuwatch"
@@ -85,20 +91,43 @@ class Client:
 
     def get(self, path: str, seconds: float = SECONDS, limit: int = BODY_LIMIT) -> Reply:
         """Ask for a path; raises Unreachable when there is no whole answer within the time and `limit` bytes."""
-        deadline = time.monotonic() + seconds
+        return self._ask("GET", path, None, seconds, limit)
+
+    def post(self, path: str, body: bytes, seconds: float = SECONDS) -> Reply:
+        """Send JSON to a path; raises Unreachable when there is no whole answer in time: it may have been taken all the same."""
+        return self._ask("POST", path, body, seconds, BODY_LIMIT)
+
+    def _ask(self, method: str, path: str, body: bytes | None, seconds: float, limit: int) -> Reply:
+        deadline, asked = time.monotonic() + seconds, False
         try:
             headers = {"Connection": "close", "Accept-Encoding": "identity"} | self._authorization()
+            if body is not None:
+                headers["Content-Type"] = "application/json"
             wire = self._connect(deadline)
+            asked = True
             try:
-                return exchange(wire, self.place, self.place.prefix + path, headers, limit)
+                question = Question(method, self.place.prefix + path, headers, body)
+                return exchange(wire, self.place, question, limit)
             finally:
                 wire.hang_up()
         except TimeoutError:
-            raise Unreachable(f"{self.place}: no whole answer within {seconds:g} s") from None
+            raise Unreachable(f"{self.place}: no whole answer within {seconds:g} s", asked=asked) from None
         except http.client.HTTPException as error:
-            raise Unreachable(f"{self.place}: does not answer as an HTTP server does ({type(error).__name__})") from None
+            words = f"does not answer as an HTTP server does ({type(error).__name__}){self._other_scheme(error)}"
+            raise Unreachable(f"{self.place}: {words}", asked=asked) from None
         except OSError as error:
-            raise Unreachable(f"{self.place}: {reason(error, self._who)}") from None
+            words = f"{reason(error, self._who)}{self._other_scheme(error)}"
+            raise Unreachable(f"{self.place}: {words}", asked=asked) from None
+
+    def _other_scheme(self, error: Exception) -> str:
+        """Return the advice to ask with TLS, or without, where the answer looks like that; "" where it does not."""
+        if self.place.path:
+            return ""
+        if self.place.tls:
+            is_plain = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLCertVerificationError)
+            return f"; if it speaks no TLS, try http://{self.place}" if is_plain else ""
+        is_strange = isinstance(error, http.client.BadStatusLine | ConnectionResetError)
+        return f"; if it speaks TLS, try https://{self.place}" if is_strange else ""
 
     def _authorization(self) -> dict[str, str]:
         """Return the header for the password file (one line, `user:password`); raises Unreachable."""
@@ -187,23 +216,33 @@ class Reader(io.RawIOBase):
         return self._wire.socket.recv_into(buffer)
 
 
-def exchange(wire: Wire, where: Place, path: str, headers: dict[str, str], limit: int) -> Reply:
-    """Send one GET and take its answer, up to the limit; raises what http.client and the socket raise."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes | None = None
+
+
+def exchange(wire: Wire, where: Place, question: Question, limit: int) -> Reply:
+    """Send one request and take its answer, up to the limit; raises what http.client and the socket raise."""
     connection = http.client.HTTPConnection("localhost" if where.path else where.host, where.port)
     connection.auto_open = 0
     connection.sock = wire
-    connection.request("GET", path, headers=headers)
+    connection.request(question.method, question.path, body=question.body, headers=question.headers)
     response = connection.getresponse()
     try:
-        body = response.read(limit + 1)
+        answer = response.read(limit + 1)
         missing = response.length
     finally:
         response.close()
-    if len(body) > limit:
-        raise Unreachable(f"{where}: the answer is over {limit >> 20} MiB")
+    if len(answer) > limit:
+        raise Unreachable(f"{where}: the answer is over {limit >> 20} MiB", asked=True)
     if missing:  # http.client takes a body that ends early for whole when it is read by size
-        raise http.client.IncompleteRead(body, missing)
-    return Reply(response.status, body)
+        raise http.client.IncompleteRead(answer, missing)
+    return Reply(response.status, answer)
 
 
 def dial(family: int, where: Any, deadline: float) -> Wire:
@@ -252,7 +291,7 @@ def reason(error: OSError, who: str) -> str:
     if isinstance(error, FileNotFoundError | ConnectionRefusedError):
         return f"nobody answers there; is {who} running?"
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted ({error.verify_message}); name its CA with a CA file"
+        return f"its certificate is not trusted ({error.verify_message}); name the certificate of its authority with --ca-file"
     if isinstance(error, ssl.SSLError):
         return "does not speak TLS as we do"
     if isinstance(error, socket.gaierror):

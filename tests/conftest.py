@@ -3,8 +3,13 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.fakes.clock import FakeClock
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile("gpuwatch", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("gpuwatch")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -41,6 +41,9 @@ ALERT_STATE = states(
     ("pending", "firing", "recovering", "stale", "muted", "acknowledged"),
     help="Where each alert that is not inactive stands.",
 )
+MAINTENANCE_MODE = gauge(
+    OWN, "maintenance_mode", keep=Keep.LAST, help="1 while a silence of the whole host is active: nobody is told of its alerts."
+)
 ALERTS_FIRED = counter(ALERTS, "fired", help="Alerts that fired.")
 
 NOTIFICATIONS = members(

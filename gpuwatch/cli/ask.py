@@ -29,6 +29,13 @@ def client(args: argparse.Namespace) -> Client:
         raise config.ConfigError("--host" if args.host else "--socket", "", str(error)) from None
 
 
+def denied(args: argparse.Namespace) -> str:
+    """Say what a daemon wants that answered 401."""
+    if args.password_file:
+        return f"the daemon does not accept the user and password in {args.password_file} (--password-file)"
+    return "the daemon wants a user and password: name a file with USER:PASSWORD by --password-file"
+
+
 def nearest(file: Path | None) -> str:
     """Return the socket of the configuration: the named one, or this user's, or the system's where the user has no daemon."""
     where = places(os.environ, root=os.geteuid() == 0)

@@ -1,7 +1,8 @@
 """Check or show the configuration.
 
 `check` builds everything as the daemon does, rules and receivers too, and exits 2 with file, key, what was found and what was
-expected at the first mistake. `show` prints what is in force, defaults included, without secrets.
+expected at the first mistake. It names the files that it read, and warns of alerts that nobody would hear of and of secrets that
+everybody may read. `show` prints what is in force, defaults included, without secrets.
 
 example: gpuwatch config check --config /etc/gpuwatch/gpuwatch.toml
 """
@@ -11,6 +12,8 @@ import contextlib
 import json
 import os
 import socket
+import stat
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +22,11 @@ from gpuwatch import config, daemon
 from gpuwatch.export import sockets, webconfig
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.places import places
-from gpuwatch.rules.rule import Rule
+from gpuwatch.rules.rule import Rule, Step
 from gpuwatch.sources.simulated import scenario
 
 SECRET = ("url", "secret", "password", "token", "key")
+SECRET_FILES = tuple(f"{key}_file" for key in SECRET)
 HIDDEN = "(hidden)"
 
 
@@ -59,12 +63,37 @@ def run(args: argparse.Namespace) -> int:
     with blaming(loaded):
         built = check(loaded.config)
     if args.what == "check":
-        print("the configuration is right")
+        for words in (*doubts(built), *exposed(loaded)):
+            print(f"warning: {words}", file=sys.stderr)
+        print(f"the configuration is right: {', '.join(map(str, loaded.files)) or f'no file ({loaded.main}), all is default'}")
     else:
         table = hidden(config.plain(loaded.config))
         table["rules"] = {rule.name: numbers(rule) for rule in built.engine.rules.values()}
+        table["store"]["max_size"] = built.store.cap
         print(json.dumps(table, indent=2, ensure_ascii=False))
     return 0
+
+
+def doubts(built: daemon.Daemon) -> Iterator[str]:
+    """Yield what is allowed and hardly meant: alerts that nobody hears of."""
+    if built.nobody:
+        yield "nobody will be told: no receiver is configured ([[receivers]])"
+    yield from built.unheard
+
+
+def exposed(loaded: config.Loaded) -> Iterator[str]:
+    """Yield the files that hold a secret and that every user of the host may read."""
+    found = loaded.config
+    named = [str(value) for table in found.receivers for key, value in table.items() if key.endswith(SECRET_FILES)]
+    if found.http.web_config:
+        web = webconfig.load(found.http.web_config)
+        named += [found.http.web_config] if web.users else []
+        named += [str(web.tls.key)] if web.tls else []
+    if any(key.endswith(SECRET) for table in found.receivers for key in table) or "@" in found.store.url:
+        named += [str(path) for path in loaded.files]
+    for name in dict.fromkeys(named):
+        if Path(name).stat().st_mode & stat.S_IROTH:
+            yield f"{name} holds a secret, and every user of this host may read it; chmod 0640 it"
 
 
 def check(found: config.Config, listening: Sequence[socket.socket] = ()) -> daemon.Daemon:
@@ -79,14 +108,32 @@ def check(found: config.Config, listening: Sequence[socket.socket] = ()) -> daem
     return daemon.Daemon(found, listening, webconfig.load(found.http.web_config), SystemClock())
 
 
-def numbers(rule: Rule) -> dict[str, dict[str, float]]:
-    """Return the numbers of each step of a rule that are in force, where no `only` narrows them; times in seconds."""
-    shown: dict[str, dict[str, float]] = {}
-    for step in rule.steps:
-        timing = {"for": step.timing.hold, "window": step.timing.window, "share": step.timing.share or 0.0}
-        times = {name: value for name, value in timing.items() if value}
-        shown[step.severity.value] = {**step.parameters, **times, "clear_for": step.timing.clear_for}
+def numbers(rule: Rule) -> dict[str, Any]:
+    """Return the numbers of a rule that are in force: by severity, then those of its `only` tables, the narrowest first."""
+    shown: dict[str, Any] = by_severity(rule.steps)
+    if rule.only:
+        shown["only"] = [
+            {
+                **{key: value for key, value in (("model", only.model), ("uuid", only.uuid)) if value != "*"},
+                **(by_severity(only.steps) if only.steps else {"enabled": False}),
+            }
+            for only in rule.only
+        ]
     return shown
+
+
+def by_severity(steps: Sequence[Step]) -> dict[str, Any]:
+    """Return the numbers of each step as the configuration may set them; times in seconds."""
+    return {step.severity.value: of_step(step) for step in steps}
+
+
+def of_step(step: Step) -> dict[str, Any]:
+    """Return the numbers of one step; `clear` by parameter where there are several."""
+    timing = {"for": step.timing.hold, "window": step.timing.window, "share": step.timing.share or 0.0}
+    shown: dict[str, Any] = {**step.parameters, **{name: value for name, value in timing.items() if value}}
+    if step.clear:
+        shown["clear"] = dict(step.clear) if len(step.parameters) > 1 else next(iter(step.clear.values()))
+    return {**shown, "clear_for": step.timing.clear_for}
 
 
 def hidden(table: dict[str, Any]) -> dict[str, Any]:

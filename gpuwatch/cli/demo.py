@@ -1,7 +1,8 @@
 """Run the daemon on a simulated host with 8 GPUs that goes through faults; nothing is written outside a temporary folder.
 
-Cooling fails at 20 s (a warning within 3 minutes), a card falls off the bus at 90 s and is back 5 minutes later; memory leaks,
-loaders cannot keep up, a power limit is lowered, a disk wears: these show in the numbers.
+The cooling of GPU 2 fails at 20 s: it is so hot within two minutes that it is critical at once, and cool again within ten. GPU 5
+falls off the bus at 90 s and is back 5 minutes later: critical too. Memory leaks, loaders cannot keep up, a power limit is
+lowered, a disk wears: these show in the numbers.
 
 example: gpuwatch demo, and in another terminal: curl -s localhost:9843/metrics
 """
@@ -16,6 +17,7 @@ import msgspec
 from gpuwatch import config
 from gpuwatch.cli.config import blaming
 from gpuwatch.cli.run import serve
+from gpuwatch.export import sockets
 from gpuwatch.places import Places
 from gpuwatch.sources.simulated.scenario import DEMO, read
 
@@ -30,6 +32,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run it in a folder that is removed at the end."""
+    try:
+        sockets.address(args.listen)
+    except config.ConfigError as error:
+        raise config.ConfigError("gpuwatch demo", "--listen", error.problem) from None
     read(args.scenario)  # a mistake in it is the caller's, and is said before anything starts
     with tempfile.TemporaryDirectory(prefix="gpuwatch-demo-") as folder:
         where = Places(Path(folder), Path(folder), Path(folder))
@@ -46,4 +52,4 @@ def run(args: argparse.Namespace) -> int:
         )
         print(f"gpuwatch demo: http://{args.listen}/metrics, gpuwatch status --socket {http.socket}", file=sys.stderr)
         with blaming(loaded):
-            return serve(demo, verbose=args.verbose)
+            return serve(demo, verbose=args.verbose, setting="--listen")

@@ -1,4 +1,4 @@
-"""List every metric that gpuwatch knows: its name for Prometheus and its id for rules and history.
+"""List every metric that gpuwatch knows: its name for Prometheus and its id for rules and history; and what things are (`_info`).
 
 example: gpuwatch metrics --subject gpu
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from gpuwatch import catalogue
-from gpuwatch.model.metric import Metric
+from gpuwatch.model.metric import Metric, Subject
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -23,12 +23,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the catalogue."""
     chosen = [metric for metric in catalogue.METRICS if not metric.internal and args.subject in (None, metric.subject.name)]
+    known = [subject for subject in catalogue.SUBJECTS.values() if subject.info and args.subject in (None, subject.name)]
     if args.json:
-        print(json.dumps([facts(metric) for metric in chosen], indent=1))
+        print(json.dumps([*map(facts_of_info, known), *map(facts, chosen)], indent=1))
         return 0
     if args.markdown:
-        print("\n".join(page(chosen)))
+        print("\n".join(page(chosen, known)))
         return 0
+    for subject in known:
+        labels = written([f"{name}=..." for name in (*subject.labels, *subject.info)])
+        print(f"{subject.head}_info{labels}\n    info. {subject.help}")
     for metric in chosen:
         print(f"{series(metric)}\n    {metric.subject.name}.{metric.id}, {metric.kind.value}. {metric.help}")
     return 0
@@ -37,7 +41,27 @@ def run(args: argparse.Namespace) -> int:
 def series(metric: Metric) -> str:
     """Return the family with its labels, as a query would name it."""
     labels = [*(f"{name}=..." for name in metric.subject.labels), *(f'{name}="{value}"' for name, value in metric.labels)]
-    return metric.family + (f"{{{', '.join(labels)}}}" if labels else "")
+    return metric.family + written(labels)
+
+
+def written(labels: Sequence[str]) -> str:
+    """Return labels in their brackets, "" for none."""
+    return f"{{{', '.join(labels)}}}" if labels else ""
+
+
+def facts_of_info(subject: Subject) -> dict[str, object]:
+    """Return the `_info` family of a subject as plain data: it has no id, since its value is always 1."""
+    return {
+        "family": f"{subject.head}_info",
+        "labels": {},
+        "target_labels": [*subject.labels, *subject.info],
+        "subject": subject.name,
+        "id": None,
+        "unit": "",
+        "kind": "info",
+        "keep": None,
+        "help": subject.help,
+    }
 
 
 def facts(metric: Metric) -> dict[str, object]:
@@ -55,14 +79,16 @@ def facts(metric: Metric) -> dict[str, object]:
     }
 
 
-def page(metrics: Sequence[Metric]) -> Iterator[str]:
+def page(metrics: Sequence[Metric], known: Sequence[Subject]) -> Iterator[str]:
     """Yield the lines of docs/metrics.md: one table a subject, one row a family."""
     yield "# Metrics"
     yield ""
     yield "Made by `gpuwatch metrics --markdown`. A series is absent where its number is not known: never 0, never the last one."
     yield "The id of a metric, which rules and history use, is its name without `gpuwatch_` and subject, followed by its label"
     yield 'values: `gpuwatch_gpu_temperature_celsius{sensor="core"}` is `temperature_celsius_core` of the subject `gpu`.'
-    for subject in dict.fromkeys(metric.subject for metric in metrics):
+    yield "An info family is always 1, and its labels say what a thing is. Beside these the page has what the library"
+    yield "prometheus_client says of the daemon's process: `python_info`, and `process_*` (CPU, memory, open files, start)."
+    for subject in dict.fromkeys([*(metric.subject for metric in metrics), *known]):
         yield from ("", f"## {subject.name}", "")
         if subject.labels:
             yield from (f"Labels: {', '.join(f'`{label}`' for label in subject.labels)}.", "")

@@ -27,11 +27,11 @@ def run(args: argparse.Namespace) -> int:
         return serve(loaded.config, verbose=args.verbose)
 
 
-def serve(found: config.Config, *, verbose: bool) -> int:
-    """Listen, take the store, then run the daemon; 1 where either is somebody else's."""
+def serve(found: config.Config, *, verbose: bool, setting: str = sockets.SETTING) -> int:
+    """Listen, take the store, then run the daemon; 1 where either is somebody else's. `setting` names the TCP address."""
     log_to_stderr(verbose=verbose)
     try:
-        listening = sockets.sockets(found.http, os.environ, os.getpid())
+        listening = sockets.sockets(found.http, os.environ, os.getpid(), setting)
         daemon.run(lambda: configuration.check(found, listening))
     except (sockets.ListenError, LockedError) as error:
         print(f"gpuwatch: {error}", file=sys.stderr)

@@ -1,6 +1,6 @@
 """Say how this host and its monitor are, on one page.
 
-Exit code 0: all is well; 1: something is wrong; 3: no daemon answers.
+Exit code 0: all is well; 1: something is wrong; 2: the daemon wants a password, or another one; 3: no daemon answers.
 
 example: gpuwatch status
 """
@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from gpuwatch.cli import NOT_REACHABLE, ask
+from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, ask
 from gpuwatch.client import Unreachable
 from gpuwatch.model.escape import printable
 
@@ -33,6 +33,9 @@ def run(args: argparse.Namespace) -> int:
     except (Unreachable, ValueError) as error:
         print(f"gpuwatch status: {error}", file=sys.stderr)
         return NOT_REACHABLE
+    if reply.status == 401:
+        print(f"gpuwatch status: {ask.denied(args)}", file=sys.stderr)
+        return CALLERS_MISTAKE
     if page is None:
         print(f"gpuwatch status: the daemon answered {reply.status}", file=sys.stderr)
         return NOT_REACHABLE
@@ -68,7 +71,8 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
     version = driver.get("driver_version") or driver["state"] or "unknown"
     yield f"{host['name']}  {host.get('os', '')}  driver {version}  {len(cards)} x {models}"
     yield f"gpuwatch {page['version']}, running for {span(now - page['started'])}, {'ready' if page['ready'] else 'NOT READY'}"
-    yield from (f"  ! {reason}" for reason in page["reasons"])
+    waits = page["driver"].get("waits", False)  # what comes by itself is no alarm
+    yield from (f"  {'.' if waits and reason.startswith('driver ') else '!'} {reason}" for reason in page["reasons"])
     yield from (f"  . {note}" for note in page["notes"])
     yield from (
         f"  ! {name}: {why}" for name, why in page["collectors"].items() if why and f"{name}: {why}" not in page["reasons"]
@@ -76,19 +80,25 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
     reading = "  ".join(f"{name} {'FAILS' if why else 'ok'}" for name, why in page["collectors"].items())
     yield f"reading: {reading}"
     yield f"GPUs: {sum(card['up'] for card in cards)} of {number(page['expected_gpus'], len(cards))} up"
+    words = driver.get("words", "")
+    if driver["state"] not in {"", "ok"} and words and not any(words in reason for reason in page["reasons"]):
+        yield f"  . driver {driver['state']}: {words}"  # a host without GPUs needs none, and is well
     yield from (f"  {of_gpu(card, now)}" for card in cards)
     if page["disks"]:
         yield "disks:"
         yield from (f"  {of_disk(disk)}" for disk in page["disks"])
     yield f"alerts: {len(page['alerts']) or 'none'}"
     for alert in page["alerts"]:
-        yield f"  {alert['severity'].upper()} {alert['rule']} for {span(now - alert['since'])}: {alert['summary']}"
+        quiet = " (silenced)" if alert.get("silenced_by") else ""
+        yield f"  {alert['severity'].upper()} {alert['rule']} for {span(now - alert['since'])}{quiet}: {alert['summary']}"
+    yield from (f"silenced: {of_silence(silence, now)}" for silence in page.get("silences", []))
     if page["store"]:
         yield f"history: {page['store']}"
     yield from (f"judging: {problem}" for problem in page.get("judging", []))
     yield from (f"messages: {problem}" for problem in page["telling"]["problems"])
     if receivers := page["telling"].get("receivers"):
         yield f"messages go to: {', '.join(receivers)}"
+    yield from (f"messages: {words}" for words in page["telling"].get("unheard", []))
     if page["telling"]["nobody"]:
         yield "messages: NOBODY WILL BE TOLD. No receiver is configured: add [[receivers]] to the configuration."
 
@@ -125,6 +135,13 @@ def of_disk(disk: dict[str, Any]) -> str:
     words = f"  {disk['words']}" if disk["words"] else ""
     unread = "virtual, has no SMART" if disk.get("protocol") == "virtio" else "SMART not read yet"
     return f"{disk.get('device', '?')}: {disk['verdict'] or unread}{worn}{words}  {disk.get('model', '')}".rstrip()
+
+
+def of_silence(silence: dict[str, Any], now: float) -> str:
+    """Return one line on one silence that is not over."""
+    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(silence["ends_at"]))
+    said = f": {silence['comment']}" if silence["comment"] else ""
+    return f"{silence['of']} until {until} (in {span(silence['ends_at'] - now)}), by {silence['author']}{said}"
 
 
 def number(found: float | None, otherwise: int) -> str:

@@ -69,6 +69,7 @@ class Loaded:
     config: Config
     main: str
     origin: Mapping[str, Path]
+    files: tuple[Path, ...] = ()  # those that were read; none: all is default
 
     def blamed(self, error: ConfigError) -> ConfigError:
         """Return the mistake with the file that it is in, where its room could not know."""
@@ -109,7 +110,7 @@ def open_all(file: Path | None, where: Places) -> Loaded:
     if not WEB.fullmatch(found.sources.dcgm.url):
         problem = 'expected a web address without a password, such as "http://127.0.0.1:9400/metrics"'
         raise ConfigError(blame("sources.dcgm.url", origin, str(main)), "sources.dcgm.url", problem)
-    return Loaded(settle(found, where), str(main), origin)
+    return Loaded(settle(found, where), str(main), origin, tuple(path for path, _ in tables))
 
 
 def is_there(path: Path) -> bool:

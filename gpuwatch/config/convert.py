@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
@@ -46,12 +47,21 @@ def convert_one(value: object, hint: Any, origin: Mapping[str, Path], main: str,
     try:
         found = cast("object", msgspec.convert(value, hint, dec_hook=from_text))
     except msgspec.ValidationError as error:
-        raise ConfigError(blame(name, origin, main), name, f"{said(error)}, found {shown(value, name)}") from None
+        is_enum = isinstance(hint, type) and issubclass(hint, Enum)
+        problem = among(hint, value, name) if is_enum else f"{said(error)}, found {shown(value, name)}"
+        raise ConfigError(blame(name, origin, main), name, problem) from None
     for least in getattr(hint, "__metadata__", ()):
         if isinstance(least, Least) and isinstance(found, (Duration, Size)) and found < from_text(type(found), least.text):
             problem = f'expected at least "{least.text}", found {shown(value, name)}'
             raise ConfigError(blame(name, origin, main), name, problem)
     return found
+
+
+def among(kind: type[Enum], value: object, name: str) -> str:
+    """Say which words a field takes and what was found; in a receiver that is hinted at only where it is close to a word."""
+    words = [str(member.value) for member in kind]
+    near = difflib.get_close_matches(value, words, n=1, cutoff=0.5) if isinstance(value, str) else []
+    return f"expected one of {', '.join(words)}, found {shown(value, name)}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def from_text(kind: type, value: object) -> Duration | Size:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from gpuwatch import __version__, detectors, notify, sd, shipped
+from gpuwatch import __version__, catalogue, detectors, notify, sd, shipped
 from gpuwatch.catalogue.process import PROCESS, PROCESS_GPU
 from gpuwatch.config import UNPLACED, Config
 from gpuwatch.daemon import answers, own
@@ -26,12 +26,15 @@ from gpuwatch.export.webconfig import WebConfig
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import Event
+from gpuwatch.model.naming import Naming
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.view import View
 from gpuwatch.notify.notifier import Notifier
+from gpuwatch.notify.silences import Silences
 from gpuwatch.rules import load as rules
 from gpuwatch.rules.engine import Engine
 from gpuwatch.rules.incidents import Incidents
+from gpuwatch.rules.rule import Rule
 from gpuwatch.sampling.board import Board
 from gpuwatch.sampling.schedule import Schedule
 from gpuwatch.store import Store
@@ -55,14 +58,18 @@ class Daemon:
         self.started = clock.wall()
         self.notes: list[str] = []
         loaded = rules.load(shipped.folder("alerts"), config.rules, UNPLACED)
-        self.channels = notify.build(config, UNPLACED)
+        labels = {label for subject in catalogue.SUBJECTS.values() for label in subject.labels}
+        self.naming = Naming(rules.known(shipped.folder("alerts")), frozenset(labels | set(config.host.labels)))
+        self.channels = notify.build(config, UNPLACED, self.naming)
+        self.unheard = notify.unheard(self.channels, [firing(rule) for rule in loaded], config.host.name)
         self.store = Store(config.store, machine(config), clock)
         self.board = Board(cadences(config))
         self.inbox = Inbox()
         self.collectors = collectors(config, self.post, self.inbox.put, self.view, clock)
         self.engine = Engine(loaded)
         self.incidents = Incidents(config.host.name, self.store.ids)
-        self.notifier = Notifier(self.channels, self.store, clock, config.host.name, self.store.ids)
+        self.silences = Silences(self.store, clock, self.store.ids, config.host.labels)
+        self.notifier = Notifier(self.channels, self.store, clock, config.host.name, self.store.ids, silences=self.silences)
         self.remembering = Remembering(
             lambda before: detectors.Runner(detectors.build(config, before)),
             boot=boot_id(config),
@@ -95,7 +102,21 @@ class Daemon:
         self.remembering.recall(self.clock.mono(), self.clock.wall())
         if self.notifier.nobody:
             log.warning("nobody will be told: no receiver is configured ([[receivers]])")
-        self.beat = Beat(
+        for words in self.unheard:
+            log.warning("%s", words)
+        self.beat = self.judge()
+        self.eager_until = self.clock.mono() + EAGER
+        self.server.start()
+        self.notifier.start()
+        self.beat.start()
+        for (tier, period), ticks in asks(self.collectors).items():
+            self.schedule.every(period, f"{tier.value}, every {period:g} s", *ticks)
+        self.schedule.every(BEAT, "beat", self.beat.tick, self.notifier.tick)  # after the asks: it judges what they bring
+        self.schedule.start()
+
+    def judge(self) -> Beat:
+        """Build what judges once a beat."""
+        return Beat(
             clock=self.clock,
             board=self.board,
             inbox=self.inbox,
@@ -106,15 +127,8 @@ class Daemon:
             notifier=self.notifier,
             page=self.page,
             reports=(self.report,),
+            turning=(self.silences.readings,),
         )
-        self.eager_until = self.clock.mono() + EAGER
-        self.server.start()
-        self.notifier.start()
-        self.beat.start()
-        for (tier, period), ticks in asks(self.collectors).items():
-            self.schedule.every(period, f"{tier.value}, every {period:g} s", *ticks)
-        self.schedule.every(BEAT, "beat", self.beat.tick, self.notifier.tick)  # after the asks: it judges what they bring
-        self.schedule.start()
 
     def stop(self) -> None:
         """Stop within STOP seconds: what reads first, what remembers last. A worker that cannot be killed is left behind."""
@@ -183,6 +197,7 @@ class Daemon:
     def facts(self) -> answers.Facts:
         """Gather what the answers are made of."""
         finished = self.beat.finished if self.beat is not None else None
+        incidents, wall = self.alerts(), self.clock.wall()
         return answers.Facts(
             view=self.view(),
             version=__version__,
@@ -197,12 +212,15 @@ class Daemon:
                 for asked in self.collectors
                 if Tier.FAST not in asked.periods or asked.collector.name == JOBS
             ],
-            incidents=self.alerts(),
+            incidents=incidents,
+            silenced={incident.id: self.silences.silencing(incident, wall) for incident in incidents},
+            silences=self.silences.lasting(wall),
             nobody=self.notifier.nobody,
             telling=self.notifier.problems(),
             store=self.store.problem(),
             judging=[words for words in (self.remembering.problem(), self.engine.problem()) if words],
             receivers=list(self.channels.by_name),
+            unheard=self.unheard,
             notes=self.notes,
         )
 
@@ -248,6 +266,12 @@ def leave(*_: object) -> NoReturn:
     """End a start: nothing runs yet that would have to be stopped."""
     log.info("stopped before the start was complete")
     raise SystemExit(0)
+
+
+def firing(rule: Rule) -> notify.Firing:
+    """Return what a rule can fire, for the routes to be held against."""
+    severities = tuple(step.severity for step in rule.steps)
+    return notify.Firing(rule=rule.name, severities=severities, labels=rule.subject.labels)
 
 
 def asks(collectors: Sequence[Asked]) -> dict[tuple[Tier, float], list[Callable[[], None]]]:

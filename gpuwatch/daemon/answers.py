@@ -7,6 +7,7 @@ from typing import Any
 from gpuwatch.catalogue import derived, disk, gpu, host
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.metric import StateSet
+from gpuwatch.model.silence import Silence
 from gpuwatch.model.view import Entry, View
 
 
@@ -24,12 +25,15 @@ class Facts:
     collectors: Mapping[str, str]  # by name: "" or why it gives nothing
     seldom: Collection[str]  # of them those that are read every minute or less: their trouble leaves the rest fresh
     incidents: Sequence[Incident]
+    silenced: Mapping[str, Sequence[str]]  # by id of an incident: the ids of the silences that keep it from being told
+    silences: Sequence[Silence]  # those that are not over
     nobody: bool  # nobody will be told
     telling: Sequence[str]  # what is wrong with the channels
     store: str  # "" or what is wrong with the store
     judging: Sequence[str]  # detectors and rules that fail
     receivers: Sequence[str]  # who is told, by name
     notes: Sequence[str]  # what was said at start
+    unheard: Sequence[str] = ()  # which alerts are sent to nobody although there are receivers
 
 
 def state(entry: Entry, states: StateSet) -> str:
@@ -65,8 +69,12 @@ def expects_gpus(view: View) -> bool:
 
 
 def troubles(view: View) -> list[str]:
-    """Return what is wrong with single things, one line each, in words: the driver, GPUs, disks, file systems."""
-    lines = [f"driver {entry.fault.kind}: {entry.fault.words}" for entry in view.of(gpu.DRIVER) if entry.fault]
+    """Return what is wrong with single things, one line each, in words: the driver, GPUs, disks, file systems.
+
+    A driver that is waited for is no trouble; as long as nothing can be told of the GPUs, it is a reason.
+    """
+    drivers = [entry.fault for entry in view.of(gpu.DRIVER) if entry.fault and not entry.fault.waits]
+    lines = [f"driver {fault.kind}: {fault.words}" for fault in drivers]
     for entry in view.of(gpu.GPU):
         if entry.fault:
             lines.append(f"GPU {entry.target.labels.get('gpu', '?')} {entry.target.key}: {entry.fault.kind}: {entry.fault.words}")
@@ -92,14 +100,21 @@ def status(facts: Facts) -> dict[str, Any]:
         "driver": {
             "state": state(driver, gpu.DRIVER_STATE) if driver else "",
             "words": driver.fault.words if driver and driver.fault else "",
+            "waits": bool(driver and driver.fault and driver.fault.waits),
             **(dict(driver.target.info) if driver else {}),
         },
         "expected_gpus": next((entry.values.get(derived.EXPECTED) for entry in view.of(gpu.GPUS)), None),
         "gpus": [of_gpu(entry) for entry in view.of(gpu.GPU)],
         "disks": [of_disk(entry) for entry in view.of(disk.DISK)],
         "collectors": dict(facts.collectors),
-        "alerts": [of_incident(incident) for incident in facts.incidents],
-        "telling": {"nobody": facts.nobody, "receivers": list(facts.receivers), "problems": list(facts.telling)},
+        "alerts": [of_incident(incident, facts.silenced.get(incident.id, ())) for incident in facts.incidents],
+        "silences": [of_silence(silence, view.now) for silence in facts.silences],
+        "telling": {
+            "nobody": facts.nobody,
+            "receivers": list(facts.receivers),
+            "problems": list(facts.telling),
+            "unheard": list(facts.unheard),
+        },
         "judging": list(facts.judging),
         "store": facts.store,
         "notes": list(facts.notes),
@@ -133,7 +148,20 @@ def of_disk(entry: Entry) -> dict[str, Any]:
     }
 
 
-def of_incident(incident: Incident) -> dict[str, Any]:
+def of_silence(silence: Silence, wall: float) -> dict[str, Any]:
+    """Return one silence in short."""
+    return {
+        "id": silence.id,
+        "of": str(silence),
+        "state": silence.state(wall),
+        "starts_at": silence.starts_at,
+        "ends_at": silence.ends_at,
+        "author": silence.author,
+        "comment": silence.comment,
+    }
+
+
+def of_incident(incident: Incident, silenced_by: Sequence[str]) -> dict[str, Any]:
     """Return one open incident in short."""
     return {
         "id": incident.id,
@@ -143,4 +171,5 @@ def of_incident(incident: Incident) -> dict[str, Any]:
         "since": incident.since,
         "summary": incident.summary,
         "labels": dict(incident.labels),
+        "silenced_by": list(silenced_by),
     }

@@ -99,10 +99,12 @@ class Beat:
         notifier: Notifier,
         page: Page,
         reports: Sequence[Callable[[float], Sequence[Reading]]],
+        turning: Sequence[Callable[[float], Sequence[Reading]]] = (),
     ) -> None:
         self._clock, self._board, self._inbox, self._detectors, self._engine = clock, board, inbox, detectors, engine
         self._incidents, self._store, self._notifier, self._page = incidents, store, notifier, page
-        self._reports = reports
+        self._reports = reports  # of our own numbers, every 10 s
+        self._turning = turning  # of what people turn by hand and then look for: with every beat
         self._due = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
@@ -137,7 +139,7 @@ class Beat:
                 return
             try:
                 self.once()
-            except Exception:
+            except BaseException:  # root of the thread: no fault must end all judging
                 if self._failing_since is None:
                     self._failing_since = self._clock.mono()
                     log.exception("a beat failed: nothing is judged until one is whole again")
@@ -154,6 +156,8 @@ class Beat:
             self._reported = mono
             for report in self._reports:
                 self._post(report(wall), mono)
+        for report in self._turning:
+            self._post(report(wall), mono)
         seen = replace(self._board.view(wall, mono), events=self._inbox.take())
         found = self._detectors.run(seen, wall)
         self._post(found.readings, mono)

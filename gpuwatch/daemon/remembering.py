@@ -22,6 +22,7 @@ from gpuwatch.model.delivery import Delivery, Told
 from gpuwatch.model.event import Event
 from gpuwatch.model.finding import Findings
 from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.model.silence import Silence
 from gpuwatch.model.view import View
 from gpuwatch.sources import sysfs
 
@@ -57,6 +58,9 @@ class Memory(Protocol):
 
     @property
     def deliveries(self) -> Sequence[Delivery]: ...
+
+    @property
+    def silences(self) -> Sequence[Silence]: ...
 
 
 class Store(Protocol):

@@ -7,16 +7,26 @@ from typing import Any, Protocol
 import msgspec
 
 from gpuwatch import __version__
-from gpuwatch.export import events
+from gpuwatch.export import events, silences
 from gpuwatch.export.families import legible
 from gpuwatch.export.landing import landing
 from gpuwatch.export.message import JSON, Request, Response, Route, wants_gzip, wants_openmetrics
 from gpuwatch.export.page import OPENMETRICS, TEXT, Page
 from gpuwatch.model.alert import Incident
+from gpuwatch.model.clock import Clock
 from gpuwatch.model.escape import printable
+from gpuwatch.model.naming import Naming
 from gpuwatch.model.view import Entry, View
 
 VARY = ("Vary", "Accept, Accept-Encoding")
+
+
+class Silences(silences.Silences, Protocol):
+    """What is silenced."""
+
+    def silencing(self, incident: Incident, wall: float) -> Sequence[str]:
+        """Return the ids of the silences that keep this incident from being told."""
+        ...
 
 
 class Answers(events.Answers, Protocol):
@@ -25,6 +35,21 @@ class Answers(events.Answers, Protocol):
     @property
     def page(self) -> Page:
         """The present beat, as Prometheus' page and as JSON."""
+        ...
+
+    @property
+    def silences(self) -> Silences:
+        """The silences of this host."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The clocks."""
+        ...
+
+    @property
+    def naming(self) -> Naming:
+        """What alerts of this host can be called by."""
         ...
 
     @property
@@ -84,10 +109,10 @@ class ViewDocument(msgspec.Struct, frozen=True):
 
 
 class AlertsDocument(msgspec.Struct, frozen=True):
-    """The open incidents as JSON."""
+    """The open incidents as JSON, each with the ids of the silences that keep it from being told (`silenced_by`)."""
 
     version: str
-    alerts: Sequence[Incident]
+    alerts: list[dict[str, Any]]
 
 
 def routes(answers: Answers) -> tuple[Route, ...]:
@@ -97,9 +122,10 @@ def routes(answers: Answers) -> tuple[Route, ...]:
         Route("/-/healthy", lambda _: Response.text(200, "healthy")),
         Route("/-/ready", lambda _: ready(answers.ready(), answers.troubles())),
         Route("/api/v1/view", lambda _: Response(200, answers.page.json(encoded), JSON)),
-        Route("/api/v1/alerts", lambda _: Response.json(AlertsDocument(__version__, answers.alerts())), slow=True),
+        Route("/api/v1/alerts", lambda _: Response.json(alerts(answers)), slow=True),
         Route("/api/v1/status", lambda _: Response.json(answers.status()), slow=True),
         events.route(answers),
+        *silences.routes(answers.silences, answers.clock, answers.naming),
         Route("/", lambda _: landing(answers.host, nobody=answers.nobody)),
     )
 
@@ -117,6 +143,18 @@ def ready(reasons: Sequence[str], troubles: Sequence[str]) -> Response:
     """Answer 200, or 503 with one reason a line; then what is wrong with single things, one GPU or disk a line."""
     lines = dict.fromkeys([*(reasons or ["ready"]), *troubles])  # a driver that is down is a reason and a trouble
     return Response.text(503 if reasons else 200, "\n".join(printable(line, 400) for line in lines))
+
+
+def alerts(answers: Answers) -> AlertsDocument:
+    """Return the open incidents as a document."""
+    wall = answers.clock.wall()
+    return AlertsDocument(
+        __version__,
+        [
+            {**msgspec.to_builtins(incident), "silenced_by": list(answers.silences.silencing(incident, wall))}
+            for incident in answers.alerts()
+        ],
+    )
 
 
 def encoded(view: View) -> bytes:

@@ -88,6 +88,7 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._began = self._loop.time()
         self._resting = False  # between two requests: the next byte starts the clock of the next head
+        self._aborted = False
         # drain() waits until the kernel has it all. Not high=0: asyncio's TLS pauses at >= high, and would never resume.
         writer.transport.set_write_buffer_limits(high=1, low=0)
 
@@ -101,14 +102,22 @@ class Connection:
         except (OSError, h11.LocalProtocolError):
             pass  # the client reset the connection, broke TLS, or its time was up: nobody is left to tell
         finally:
-            self._writer.close()
-            self._until(LINGER_SECONDS)
+            if not self._aborted:
+                self._writer.close()
+                self._until(LINGER_SECONDS)
 
     def abort(self) -> None:
         """Close at once; whoever reads or writes wakes up and ends.
 
-        Without SO_LINGER the kernel would go on sending what it holds, for as long as a slow reader likes.
+        Without SO_LINGER the kernel would go on sending what it holds, for as long as a slow reader likes. It is done once, and
+        nothing touches the transport after it: asyncio's TLS transport lets its protocol go when it is closed after an abort,
+        and raises AttributeError from then on (sslproto.py, Python 3.11).
         """
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._aborted:
+            return
+        self._aborted = True
         connected = self._writer.get_extra_info("socket")  # None once TLS has lost it
         if connected is not None:
             with contextlib.suppress(OSError):  # it is closed already

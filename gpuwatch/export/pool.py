@@ -73,6 +73,9 @@ class Pool:
                 result, error = job.work(), None
             except Exception as caught:  # noqa: BLE001 - root of a thread: whoever waits for the future gets it
                 result, error = None, caught
+            except BaseException as caught:  # noqa: BLE001 - bcrypt panics as one that is no Exception; the loop could end by it
+                result, error = None, RuntimeError(f"work ended by {type(caught).__name__}")
+                error.__cause__ = caught
             try:
                 job.future.get_loop().call_soon_threadsafe(settle, job.future, result, error)
             except RuntimeError:  # the loop has closed: nobody waits any more

@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuwatch.export.access import REFUSAL, admin_group, may_change, peer_of
+from gpuwatch.export.access import IN_A_PAGE, admin_group, completed, may_change, name_of, peer_of, refusal
 from gpuwatch.export.connection import Connection, Limits
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.export.password import Passwords
 from gpuwatch.export.pool import Pool, PoolFullError
+from gpuwatch.export.refusals import Refusals
 from gpuwatch.export.webconfig import WebConfig
 from gpuwatch.model.clock import Clock, SystemClock
 
@@ -59,6 +60,7 @@ class Server:
         self._connections: dict[Connection, asyncio.Task[Any] | None] = {}
         self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
         self._waiting: dict[Connection, None] = {}  # those that wait for a request, the longest first
+        self._refusals = Refusals()
         self._failing: set[str] = set()
         self._said: set[str] = set()
         self._ticks = 0
@@ -101,7 +103,7 @@ class Server:
     def _run(self) -> None:
         try:
             asyncio.run(self._main())
-        except Exception as error:
+        except BaseException as error:
             if not self._started.is_set():
                 self._failure = error
             else:
@@ -252,18 +254,20 @@ class Server:
 
     def _change(self, route: Route, request: Request) -> Response:
         """Let those change state who may; a page in a browser may not, whoever's browser it is."""
-        allowed = may_change(request.peer, proven=request.user is not None, daemon=os.getuid(), admins=admin_group())
+        peer = None if request.peer is None else completed(request.peer)
+        allowed = may_change(peer, proven=request.user is not None, daemon=os.getuid(), admins=admin_group())
         if not allowed or "origin" in request.headers:
-            who = f"uid {request.peer.uid}" if request.peer else f"TCP user {request.user}"
-            log.warning("%s %s refused: %s %s", route.method, route.path, who, REFUSAL)
-            return Response.text(403, REFUSAL)
+            words = IN_A_PAGE if "origin" in request.headers else refusal(peer)
+            who = f"user {name_of(peer.uid)}" if peer else f"TCP user {request.user}"
+            self._refusals.note(f"{route.method} {route.path} refused: {who}: {words}", self._clock.mono())
+            return Response.text(403, words)
         return self._handle(route, request)
 
     def _handle(self, route: Route, request: Request) -> Response:
         """Call the handler; what it raises is one answer 500, logged when it begins and when it ends."""
         try:
             response = route.handler(request)
-        except Exception:
+        except BaseException:  # whatever it raises ends neither the loop nor a thread
             if route.path not in self._failing:
                 self._failing.add(route.path)
                 log.exception("%s cannot be answered", route.path)

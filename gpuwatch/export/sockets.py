@@ -11,22 +11,24 @@ from gpuwatch.config import ConfigError, Http, shown
 BACKLOG = 512
 FIRST = 3  # the first descriptor that systemd passes (sd_listen_fds(3))
 PLACE = "configuration"
+SETTING = "[http] listen"
 
 
 class ListenError(Exception):
     """We cannot listen there: which address, why, and what to do."""
 
 
-def sockets(http: Http, environ: Mapping[str, str], pid: int) -> list[socket.socket]:
+def sockets(http: Http, environ: Mapping[str, str], pid: int, setting: str = SETTING) -> list[socket.socket]:
     """Return every socket to listen on. One of a kind (TCP, Unix) that systemd hands over stands in place of our own.
 
-    Raises ListenError, or ConfigError for an address that is none.
+    `setting` is what the caller calls the TCP address, for the words of errors. Raises ListenError, or ConfigError for an
+    address that is none.
     """
     found = [handed for group in inherited(environ, pid).values() for handed in group]
     families = {handed.family for handed in found}
     try:
         if http.listen and not families & {socket.AF_INET, socket.AF_INET6}:
-            found.append(listen_tcp(http.listen))
+            found.append(listen_tcp(http.listen, setting))
         if http.socket and socket.AF_UNIX not in families:
             found.append(listen_unix(Path(http.socket)))
     except (ListenError, ConfigError):
@@ -56,7 +58,7 @@ def is_name(host: str) -> bool:
     return True
 
 
-def listen_tcp(text: str) -> socket.socket:
+def listen_tcp(text: str, setting: str = SETTING) -> socket.socket:
     """Listen on a TCP address; raises ListenError, or ConfigError for an address that is none."""
     host, port = address(text)
     try:
@@ -65,9 +67,9 @@ def listen_tcp(text: str) -> socket.socket:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return listening(family, where)
     except socket.gaierror as error:
-        raise ListenError(f"{text}: the name cannot be resolved ({error.strerror}); check [http] listen") from None
+        raise ListenError(f"{text}: the name cannot be resolved ({error.strerror}); check {setting}") from None
     except OSError as error:
-        raise ListenError(f"{text}: {remedy(error, port)}") from None
+        raise ListenError(f"{text}: {remedy(error, port, setting)}") from None
 
 
 def on_every_interface(port: int) -> socket.socket:
@@ -95,17 +97,17 @@ def listening(family: int, where: tuple[str, int] | tuple[str, int, int, int] | 
     return made
 
 
-def remedy(error: OSError, port: int) -> str:
+def remedy(error: OSError, port: int, setting: str) -> str:
     """Say why a port cannot be had and what to do."""
     if error.errno == errno.EADDRINUSE:
         return (
             "is taken: another program, perhaps another gpuwatch, listens there; "
-            f"`ss -ltnp sport = :{port}` shows which; stop it, or set [http] listen to a free address"
+            f"`ss -ltnp sport = :{port}` shows which; stop it, or set {setting} to a free address"
         )
     if error.errno == errno.EACCES:
-        return "only root may listen on a port below 1024; set [http] listen to a higher one"
+        return f"only root may listen on a port below 1024; set {setting} to a higher one"
     if error.errno == errno.EADDRNOTAVAIL:
-        return "this host does not have that address (yet); set [http] listen to one of `ip address`"
+        return f"this host does not have that address (yet); set {setting} to one of `ip address`"
     return f"cannot listen: {error.strerror}"
 
 

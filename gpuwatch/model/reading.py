@@ -30,11 +30,15 @@ class Absence(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a whole target: `kind` is one of the source's documented words, `words` says it to a person."""
+    """What is wrong with a whole target: `kind` is one of the source's documented words, `words` says it to a person.
+
+    `waits`: it is expected to end by itself soon, as at boot; nobody has to do anything yet.
+    """
 
     kind: str
     words: str
     code: int | None = None
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

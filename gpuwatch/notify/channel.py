@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuwatch.config import Config, ConfigError, Route, convert
 from gpuwatch.model.alert import Incident, Severity
+from gpuwatch.model.naming import SEVERITIES, Naming, no_severity
 from gpuwatch.notify.receivers import RECEIVERS
 from gpuwatch.notify.receivers.receiver import HttpReceiver, Keys, MistakeError, Options
 from gpuwatch.notify.receivers.secret import content
@@ -53,7 +54,7 @@ class Channels:
 
     def routed(self, incident: Incident) -> set[str]:
         """Return the receivers that the routes name for this incident."""
-        labels = {**self.host_labels, **incident.labels, "rule": incident.rule, "severity": incident.severity.value}
+        labels = labels_of(incident, self.host_labels)
         names: set[str] = set()
         for route in self.routes:
             if incident.severity.rank < Severity(route.min_severity).rank:
@@ -65,8 +66,16 @@ class Channels:
         return names
 
 
-def build(config: Config, place: str = "configuration") -> Channels:
-    """Build every channel and check every route; raises ConfigError naming the key (`place` is the file to name)."""
+def labels_of(incident: Incident, host_labels: Mapping[str, str]) -> dict[str, str]:
+    """Return what routes and silences match: the incident's labels and the host's own, with rule and severity."""
+    return {**host_labels, **incident.labels, "rule": incident.rule, "severity": incident.severity.value}
+
+
+def build(config: Config, place: str = "configuration", naming: Naming | None = None) -> Channels:
+    """Build every channel and check every route; raises ConfigError naming the key (`place` is the file to name).
+
+    Without `naming`, what alerts can be called by, what a route matches is not checked against it.
+    """
     channels: dict[str, Channel] = {}
     for index, table in enumerate(config.receivers):
         channel = one(table, place, f"receivers[{index}].")
@@ -74,7 +83,7 @@ def build(config: Config, place: str = "configuration") -> Channels:
             raise ConfigError(place, f"receivers[{index}].name", "is the name of an earlier receiver")
         channels[channel.name] = channel
     for index, route in enumerate(config.routes):
-        check_route(route, channels, place, f"routes[{index}].")
+        check_route(route, channels, place, f"routes[{index}].", naming)
     return Channels(channels, tuple(config.routes), dict(config.host.labels))
 
 
@@ -124,15 +133,17 @@ def trust(options: Options) -> ssl.SSLContext | None:
         raise MistakeError("ca_file", f"cannot be read: {error.strerror}") from None
 
 
-def check_route(route: Route, channels: Mapping[str, Channel], place: str, head: str) -> None:
-    """Refuse names and severities that do not exist: such a route would tell nobody."""
+def check_route(route: Route, channels: Mapping[str, Channel], place: str, head: str, naming: Naming | None = None) -> None:
+    """Refuse receivers, rules, labels and severities that do not exist: such a route would tell nobody."""
     for index, name in enumerate(route.receivers):
         if name not in channels:
             raise ConfigError(place, f"{head}receivers[{index}]", f"is not the name of a receiver; {hint(name, channels)}")
-    severities = [severity.value for severity in Severity]
     for key, value in (("min_severity", route.min_severity), ("match.severity", route.match.get("severity", "warning"))):
-        if value not in severities:
-            raise ConfigError(place, f"{head}{key}", f'"{value}" is not a severity; {hint(value, severities)}')
+        if value not in SEVERITIES:
+            raise ConfigError(place, f"{head}{key}", no_severity(value))
+    for label, value in route.match.items():
+        if naming is not None and (problem := naming.mistake(label, value)):
+            raise ConfigError(place, f"{head}match.{label}", problem)
 
 
 def hint(name: str, known: Iterable[str]) -> str:

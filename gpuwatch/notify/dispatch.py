@@ -1,15 +1,22 @@
 """Who must be told what, now: incidents compared with what each channel was told last. Pure.
 
 The comparison has no memory of events, so what fired while nobody could be told (we were dead, the queue was full, the
-channel was switched off) is found like anything else. Durations are monotonic; the wall clock only stamps.
+channel was switched off) is found like anything else. Durations are monotonic; the wall clock stamps, and says when a silence
+ends.
+
+While an incident is silenced nothing is sent of it, as Alertmanager does: no start, no repeat, and no end either. What is still
+true when the silence ends is told then, after the usual wait of its group: what fires and was not told of, and the end of what
+was told before. What fired and ended inside the silence is never told (EN-09). A message decided before the silence goes out.
+The end of an incident is matched with the severity that was told: who heard that it is critical hears that it is over.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from gpuwatch.model.alert import AlertState, Incident, Severity
 from gpuwatch.model.delivery import Delivery, DeliveryKind, Told
-from gpuwatch.notify.channel import Channel, Channels
+from gpuwatch.model.silence import Silence
+from gpuwatch.notify.channel import Channel, Channels, labels_of
 
 WAIT, WAIT_CRITICAL = 10.0, 5.0  # seconds from the first news of a group to its message (alerting.md E6)
 INTERVAL = 120.0  # seconds between two messages of a group; critical news does not wait for it
@@ -59,7 +66,7 @@ News = dict[tuple[str, str], list[tuple[DeliveryKind, Incident]]]  # by channel 
 
 
 def decide(
-    incidents: Iterable[Incident],
+    incidents: Collection[Incident],
     marks: Marks,
     channels: Channels,
     groups: Mapping[tuple[str, str], Group],
@@ -68,12 +75,14 @@ def decide(
     wall: float,
     new_id: Callable[[], str],
     silent: frozenset[str] = frozenset(),
+    silences: Collection[Silence] = (),
 ) -> Plan:
     """Compare every incident with what each channel knows of it; channels in `silent` are left as they are."""
-    news, settled, repeats = compare(incidents, marks, channels, wall=wall, silent=silent)
+    lasting = [silence for silence in silences if not silence.is_over(wall)]
+    news, settled, repeats = compare(incidents, marks, channels, wall=wall, silent=silent, silences=lasting)
     messages: list[Message] = []
     timers: dict[tuple[str, str], Group] = {}
-    looks: list[float] = []
+    looks = [mono + silence.ends_at - wall for silence in lasting]
     for key in dict.fromkeys((*news, *repeats, *groups)):
         group = timed(groups.get(key, Group()), news.get(key, []), mono)
         due = when(group)
@@ -99,8 +108,29 @@ def decide(
     return Plan(tuple(messages), tuple(settled), timers, min(looks, default=None))
 
 
+def silencing(
+    incident: Incident, silences: Collection[Silence], host_labels: Mapping[str, str], told: Severity | None = None
+) -> list[Silence]:
+    """Return those of these silences, none of which is over, that keep this incident from being told, or its end.
+
+    `told` is the severity that was told of it, where it was.
+    """
+    if not silences:
+        return []
+    if told is not None and incident.state is AlertState.INACTIVE:
+        incident = replace(incident, severity=told)
+    labels = labels_of(incident, host_labels)
+    return [silence for silence in silences if silence.matches(labels)]
+
+
 def compare(
-    incidents: Iterable[Incident], marks: Marks, channels: Channels, *, wall: float, silent: frozenset[str]
+    incidents: Iterable[Incident],
+    marks: Marks,
+    channels: Channels,
+    *,
+    wall: float,
+    silent: frozenset[str],
+    silences: Collection[Silence],
 ) -> tuple[News, list[Told], dict[tuple[str, str], list[tuple[float, Incident]]]]:
     """Return the news of each group, the marks to settle silently, and when each told incident is due to be repeated."""
     news: News = {}
@@ -112,6 +142,8 @@ def compare(
             if channel.name in silent:
                 continue
             mark = marks.get((incident.id, channel.name))
+            if silencing(incident, silences, channels.host_labels, None if mark is None else mark.told.severity):
+                continue
             kind = change(incident, mark, channel, hears=channel.name in hearing)
             key = (channel.name, family(incident))
             if kind is not None:

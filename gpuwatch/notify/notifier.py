@@ -14,6 +14,7 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.delivery import Delivery, Outcome, Told
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading, Tier
+from gpuwatch.model.silence import Silence
 from gpuwatch.model.target import Target
 from gpuwatch.notify import dispatch
 from gpuwatch.notify.channel import Channels
@@ -22,6 +23,7 @@ from gpuwatch.notify.line import DEADLINE, Line, hush
 from gpuwatch.notify.outbox import Ticket
 from gpuwatch.notify.resolver import Resolver
 from gpuwatch.notify.sender import Sender, Status
+from gpuwatch.notify.silences import Silences
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,11 @@ class Memory(Protocol):
         """Messages that were decided and not sent, in their order."""
         ...
 
+    @property
+    def silences(self) -> Sequence[Silence]:
+        """Silences, those that are over included."""
+        ...
+
 
 class Notifier:
     """Tells people. `restore`, `changed` and `tick` may be called from any thread, and none of them blocks."""
@@ -70,10 +77,12 @@ class Notifier:
         host: str,
         new_id: Callable[[], str],
         *,
+        silences: Silences,
         deadline: float = DEADLINE,
         resolver: Resolver | None = None,
     ) -> None:
         self._channels, self._store, self._clock, self._new_id = channels, store, clock, new_id
+        self._silences = silences
         self._deadline, self._resolver = deadline, resolver or Resolver()
         self._senders = {
             name: Sender(channel, store, clock, host, host_labels=channels.host_labels)
@@ -87,6 +96,7 @@ class Notifier:
         self._marks: dict[tuple[str, str], Mark] = {}
         self._groups: dict[tuple[str, str], Group] = {}
         self._look: float | None = None
+        self._active: set[str] = set()  # ids of the silences that held at the last look
         self._failed = ""  # why the loop's last round failed
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -103,6 +113,7 @@ class Notifier:
 
         Queued messages go out first, then what nobody was told of is found.
         """
+        self._silences.restore(memory.silences)
         if self.nobody:
             self._recall(memory)
             return
@@ -168,7 +179,7 @@ class Notifier:
     def _run(self) -> None:
         try:
             asyncio.run(self._main())
-        except Exception as error:  # the root of the thread: without it nobody would be told, and nobody would know
+        except BaseException as error:  # the root of the thread: without it nobody would be told, and nobody would know
             log.exception("nobody is told until gpuwatch starts again: a fault of gpuwatch itself")
             self._failed = f"nobody is told until gpuwatch starts again: a fault of gpuwatch itself ({type(error).__name__})"
 
@@ -222,8 +233,12 @@ class Notifier:
         with self._lock:
             news, self._inbox = self._inbox, {}
             memory, self._memory = self._memory, None
-        if not news and memory is None and (self._look is None or mono < self._look):
+        silences = self._silences.lasting(wall)
+        active = {silence.id for silence in silences}
+        # A silence that was made or ended, or that a step of the wall clock ended, is no news of an incident.
+        if not news and memory is None and active == self._active and (self._look is None or mono < self._look):
             return
+        self._active = active
         self._incidents.update(news)
         if memory is not None:
             self._recall(memory)
@@ -236,6 +251,7 @@ class Notifier:
             wall=wall,
             new_id=self._new_id,
             silent=frozenset(name for name, sender in self._senders.items() if sender.status.is_off),
+            silences=silences,
         )
         self._groups, self._look = dict(plan.groups), plan.look
         told = [*plan.settled, *(mark for message in plan.messages for mark in message.told)]

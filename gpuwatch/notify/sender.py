@@ -74,6 +74,10 @@ class Sender:
         self._hold = 0.0  # monotonic: nothing is sent before (pace, breaker, the receiver's own wish)
         self._failures = 0  # permanent or auth failures in a row
         self._closing = False
+        self._bugs: set[tuple[str, str, int | None]] = (
+            set()
+        )  # faults of ours that were said, since the last message that went out
+        self._said_open = False
         self._wake = asyncio.Event()
 
     def put(self, deliveries: Iterable[Delivery], ticket: Ticket | None) -> None:
@@ -128,13 +132,12 @@ class Sender:
             outcome = Outcome.retry(str(error))
         except Exception as error:  # noqa: BLE001 - the root of this channel's task: a fault of ours costs a retry, not the channel
             where = traceback.extract_tb(error.__traceback__)[-1]  # not the exception's text: it may hold an address
-            log.error(  # noqa: TRY400 - for the same reason
-                "receiver %s: a message could not be built or judged: %s at %s:%s",
-                self.channel.name,
-                type(error).__name__,
-                where.filename,
-                where.lineno,
-            )
+            bug = (type(error).__name__, where.filename, where.lineno)
+            if bug not in self._bugs:
+                self._bugs.add(bug)
+                log.error(  # noqa: TRY400 - for the same reason
+                    "receiver %s: a message could not be built or judged: %s at %s:%s", self.channel.name, *bug
+                )
             outcome = Outcome.retry(f"a fault of gpuwatch itself ({type(error).__name__})")
         finally:
             self._sending = ""
@@ -179,10 +182,11 @@ class Sender:
         self._publish()
 
     def _note(self, outcome: Outcome, mono: float, wall: float) -> None:
-        """Keep the health of the channel, and log when it changes."""
+        """Keep the health of the channel, and log when it changes; how it fails may change with each attempt: see status."""
         before, name = self.status, self.channel.name
         if outcome.result is Result.SENT:
-            self._failures = 0
+            self._failures, self._said_open = 0, False
+            self._bugs.clear()
             if before.trouble:
                 log.info("receiver %s takes messages again after %.0f s", name, mono - (before.since or mono))
             self.status = replace(before, last_success=wall, trouble="", since=None, given_up=0, is_open=False)
@@ -193,9 +197,10 @@ class Sender:
             self._hold = max(self._hold, mono + retry.PROBE)
         if outcome.result in (Result.REFUSED, Result.GONE):
             log.error("receiver %s: a message is given up: %s", name, outcome.words)
-        elif outcome.words != before.trouble:
+        elif not before.trouble:
             log.warning("receiver %s: messages wait: %s", name, outcome.words)
-        if is_open and not before.is_open:
+        if is_open and not self._said_open:
+            self._said_open = True
             log.error("receiver %s: refused %d times in a row; tried every %.0f s only", name, self._failures, retry.PROBE)
         if outcome.result is Result.GONE:
             log.error("receiver %s is switched off until gpuwatch starts again: %s", name, outcome.words)

@@ -22,6 +22,7 @@ from gpuwatch.rules.text import Template, template
 RULE_KEYS = ("subject", "summary", "resolved", "step", "latch", "inhibits", "unless", "enabled")
 TIMES = ("for", "window", "clear_for")
 STEP_KEYS = ("severity", "when", "clear", "share", "summary", *TIMES)
+ONLY_KEYS = ("model", "uuid", "clear", "share", *TIMES, *(severity.value for severity in Severity), "enabled")
 SEVERITIES = tuple(severity.value for severity in Severity)
 SHORTEST = 10.0  # seconds of a window: one sample speaks for an eighth of it at most (`step`), and a beat takes 1 s
 RESOLVED = "{where}: over after {lasted}"
@@ -73,6 +74,11 @@ def load(folder: Path, overrides: Mapping[str, Any], name: str) -> tuple[Rule, .
         for rule, (place, table) in tables.items()
     )
     return tuple(rule for rule in rules if rule is not None)
+
+
+def known(folder: Path) -> frozenset[str]:
+    """Return the name of every rule in `folder`, those that are switched off included."""
+    return frozenset(rule for file in folder.glob("*.toml") for rule in read(file))
 
 
 def build(name: str, table: Mapping[str, Any], place: Place, over: Mapping[str, Any], where: Place) -> Rule | None:
@@ -200,6 +206,7 @@ def finish(step: Draft, until: Metric | None) -> Step:
         clears=clears,
         timing=timing,
         parameters=parameters,
+        clear={name: level.value for name, level in step.clear.items()},
         fires=compiled(when),
         stays=compiled(clears),
     )
@@ -233,6 +240,7 @@ def onlys(drafts: list[Draft], tables: object, until: Metric | None, place: Plac
     for index, item in enumerate(tables):
         where = Place(place.file, f"{place.key}[{index}]")
         table = as_table(item, where)
+        known_keys(table, (*drafts[0].parameters, *ONLY_KEYS), where)
         if not {"model", "uuid"} & set(table):
             raise where.error('expected `model = "*3090*"` or `uuid = "GPU-..."` to say which targets are meant')
         settings = {key: value for key, value in table.items() if key not in ("model", "uuid")}

@@ -47,6 +47,7 @@ IDLE = 1.0  # seconds between two looks at processes of which nothing is expecte
 ASLEEP = 3600.0  # ... when there are none: an event ends the wait
 BRISK = 0.05  # ... and at those that are to end
 TICKS = 10  # things that can be due at once
+LISTENED = 1.0  # seconds in which the listener of a process that has ended comes to the end of its pipe
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +140,7 @@ class Crew:
     def _turn_safely(self) -> None:
         try:
             self._turn()
-        except Exception as error:  # root of the thread: without it nothing is asked any more
+        except BaseException as error:  # root of the thread: without it nothing is asked any more
             if repr(error) != self._bug:
                 self._bug = repr(error)
                 log.exception("%s: a bug in its supervision; it goes on", self.name)
@@ -212,6 +213,7 @@ class Crew:
         self._members[worker] = Member(process, listener)
         listener.start()
         if not process.send(wire.pack(setup(self._config, sources))):
+            listener.join(LISTENED)  # of one that has ended it is the listener that says so, first
             self._events.put(Broke(worker, "does not read its pipe"))
 
     def _send(self, worker: int, ask: wire.Ask) -> None:
@@ -227,7 +229,7 @@ class Crew:
                 self._take(worker, wire.from_worker(body))
         except wire.WireError as error:
             words = f"sent junk ({error})"
-        except Exception as error:  # root of the thread: the process without a listener is of no use
+        except BaseException as error:  # root of the thread: the process without a listener is of no use
             log.exception("%s: a bug in listening to a worker", self.name)
             words = f"could not be listened to ({type(error).__name__})"
         self._events.put(Broke(worker, words))

@@ -134,7 +134,7 @@ class Local:
         started, bug = self._clock.mono(), ""
         try:
             self._source.ask(tier, frozenset(), answer)
-        except Exception as error:  # root of the thread: a bug of the source costs this round
+        except BaseException as error:  # root of the thread: whatever the source raises costs this round
             bug = f"raised {type(error).__name__}: {error}"
             if not self._bug:
                 log.exception("%s raised; it is asked again at its pace", self.name)

@@ -16,6 +16,7 @@ from gpuwatch.sources import wire
 Frames = queue.SimpleQueue[Reading | wire.Working | wire.Done | wire.Failed | wire.Restart | str]
 END = 2.0  # seconds for the worker to end
 ENDED = "the worker process ended"
+AGAIN = 0.2  # seconds until what has not come back is asked for again
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,20 @@ class Once:
 
     readings: list[Reading]
     problem: str
+    busy: frozenset[str] = frozenset()  # what had not come back when the last round ended
+
+    @property
+    def untold(self) -> frozenset[str]:
+        """What had not come back, and of which nothing says so yet."""
+        return self.busy - {reading.target.key for reading in self.readings if reading.fault is not None}
 
 
 def once(names: Sequence[str], config: Config, seconds: float, spawn: child.Spawn = child.worker) -> Once:
-    """Ask a fresh worker for every tier of these sources, and take what comes within `seconds`."""
+    """Ask a fresh worker for every tier of these sources, and take what comes within `seconds`.
+
+    A round may end before what hangs has hung for its deadline (the library alone takes seconds to begin): it is asked for again
+    until it comes, or is said to hang.
+    """
     end = time.monotonic() + seconds
     try:
         process = spawn(f"gpuwatch-{names[0]}"[:15])
@@ -41,11 +52,24 @@ def once(names: Sequence[str], config: Config, seconds: float, spawn: child.Spaw
     for ask in asks:
         process.send(wire.pack(ask))  # one that does not take it ends its pipe, which is seen below
     found = gather(frames, {ask.number for ask in asks}, end)
+    number = len(asks)
+    while not found.problem and found.untold:
+        listener.join(AGAIN)
+        number += 1
+        process.send(wire.pack(wire.Ask(number, Tier.FAST)))
+        found = added(found, gather(frames, {number}, end))
     finish(process, listener)
     status = process.poll()
     if found.problem == ENDED and status is not None:  # how it ended is known only now that it is reaped
         return replace(found, problem=f"{ENDED} ({words_of(status)})")
     return found
+
+
+def added(found: Once, more: Once) -> Once:
+    """Add to what was found what is new in a later round."""
+    known = {(reading.tier, reading.target) for reading in found.readings}
+    fresh = [one for one in more.readings if one.fault is not None or (one.tier, one.target) not in known]
+    return replace(more, readings=[*found.readings, *fresh])
 
 
 def listen(process: child.Process, frames: Frames) -> None:
@@ -65,6 +89,7 @@ def gather(frames: Frames, waiting: set[int], end: float) -> Once:
     """Take frames until every Ask is answered, the worker ends, or the time is up."""
     readings: list[Reading] = []
     failed: dict[str, str] = {}
+    left: set[str] = set()
     at = ""
     while waiting:
         try:
@@ -78,13 +103,14 @@ def gather(frames: Frames, waiting: set[int], end: float) -> Once:
                 at = f"{source} {item}".strip()
             case wire.Failed(_, source, words):
                 failed[source] = words
-            case wire.Done(number, _):
+            case wire.Done(number, busy):
                 waiting.discard(number)
+                left.update(busy)
             case wire.Restart(reason):
                 return Once(readings, f"the worker process has to be replaced ({reason}); try again")
             case str():
                 return Once(readings, frame)
-    return Once(readings, "; ".join(f"{source} {words}" for source, words in failed.items()))
+    return Once(readings, "; ".join(f"{source} {words}" for source, words in failed.items()), frozenset(left))
 
 
 def finish(process: child.Process, listener: threading.Thread) -> None:

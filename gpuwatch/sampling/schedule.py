@@ -89,7 +89,7 @@ class Job:
         """Tick; the first failure of a row is logged, and its end."""
         try:
             self._tick()
-        except Exception:  # root of what a job does: the other jobs go on
+        except BaseException:  # root of what a job does: the other jobs go on
             self._failing += 1
             if self._failing == 1:
                 log.exception("job %s failed; it is tried again at its pace", self._name)

@@ -53,7 +53,7 @@ class Got(msgspec.Struct, frozen=True, tag="got", array_like=True):
     took: float
     values: dict[str, float]
     absent: dict[Absence, list[str]]
-    fault: tuple[str, str, int | None] | None = None
+    fault: tuple[str, str, int | None, bool] | None = None
 
 
 class Happened(msgspec.Struct, frozen=True, tag="happened", array_like=True):
@@ -122,7 +122,7 @@ def got(reading: Reading) -> Got:
         took=reading.took,
         values={metric.id: value for metric, value in reading.values.items()},
         absent=absent,
-        fault=(fault.kind, fault.words, fault.code) if fault else None,
+        fault=(fault.kind, fault.words, fault.code, fault.waits) if fault else None,
     )
 
 

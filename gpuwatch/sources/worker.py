@@ -12,6 +12,7 @@ import queue
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO, cast
 
@@ -128,7 +129,10 @@ class Worker:
             self._build(name, 0)
 
     def ask(self, ask: wire.Ask) -> None:
-        """Let every source answer, one after another; one that raises has the bug to itself."""
+        """Let every source answer, one after another; one that raises has the bug to itself.
+
+        One that leaves the interpreter (SystemExit) ends the process, which says so: the next one skips what it was at.
+        """
         round_ = Round(ask.number, self._pipe, self._names)
         if not self._names:
             self._pipe.send(wire.Done(ask.number))
@@ -166,12 +170,12 @@ class Worker:
         self._missing.pop(name, None)
         try:
             self._sources[name] = load(self._table[name])(self._config, self._clock)
-        except Exception as error:  # noqa: BLE001 - a source may do anything when it is imported; the others go on
+        except BaseException as error:  # noqa: BLE001 - what a source imports may raise anything, SystemExit too; the others go on
             self._missing[name] = self._fail(name, number, "cannot be built", error)
 
-    def _fail(self, name: str, number: int, what: str, error: Exception) -> str:
+    def _fail(self, name: str, number: int, what: str, error: BaseException) -> str:
         """Tell the daemon each time, and the log once for each kind of failure."""
-        words = f"{what}: {type(error).__name__}: {error}"
+        words = f"{what}: {traceback.format_exception_only(error)[-1].strip()}"
         bug = (name, f"{what}: {type(error).__name__}")
         if bug not in self._bugs:
             self._bugs.add(bug)

@@ -2,8 +2,8 @@
 
 Two files, so that a history that is full, corrupt, huge or of another version never costs an alert:
 
-- `state.db`, the alert memory: incidents, told-marks, deliveries, small states by name. `synchronous=FULL`, checked whole at
-  every start, copied before a migration. It lies beside the history, or in the state folder where the history is a server.
+- `state.db`, the alert memory: incidents, told-marks, deliveries, silences, small states by name. `synchronous=FULL`, checked
+  whole at every start, copied before a migration. It lies beside the history, or in the state folder where that is a server.
 - `gpuwatch.db` (`[store] url`), the history: a wide table a subject. `synchronous=NORMAL`: a crash of the host may cost the last
   minutes, a crash of the daemon nothing.
 
@@ -30,6 +30,7 @@ from gpuwatch.model.delivery import Delivery, Outcome, Told
 from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.reading import Reading, Tier
+from gpuwatch.model.silence import Silence
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
 from gpuwatch.store import happenings
@@ -132,19 +133,28 @@ class Store:
         return notes
 
     @property
+    def cap(self) -> int | None:
+        """The bytes to which the history may grow; None on a server, and where its file system cannot be asked."""
+        return self._archive.cap
+
+    @property
     def remembers(self) -> bool:
         """Whether the alert memory has been read, even if it was empty; until then `memory` knows this run only."""
         return self._memory.adopted
 
     def memory(self) -> Memory:
-        """Return open incidents, those whose end is not told to somebody who knows of them, and unfinished deliveries by id."""
+        """Return open incidents and those whose end somebody waits to hear of, unfinished deliveries and silences, by id."""
         return self._memory.snapshot()
 
     def commit(
-        self, incidents: Sequence[Incident] = (), told: Sequence[Told] = (), deliveries: Sequence[Delivery] = ()
+        self,
+        incidents: Sequence[Incident] = (),
+        told: Sequence[Told] = (),
+        deliveries: Sequence[Delivery] = (),
+        silences: Sequence[Silence] = (),
     ) -> Ticket:
         """Keep these in one transaction, before any history. The ticket says whether it is on disk."""
-        ticket = self._memory.commit(incidents, told, deliveries)
+        ticket = self._memory.commit(incidents, told, deliveries, silences)
         self._writer.wake()
         return ticket
 

@@ -71,6 +71,25 @@ class Archive:
         self._known: dict[Place, Known] = {}
         self._first, self._last = 1, 0  # ids of the oldest and the newest round
 
+    @property
+    def cap(self) -> int | None:
+        """The bytes to which the history may grow; None on a server, and where its file system cannot be asked.
+
+        The folder need not be there yet: it is asked of the nearest one above that is.
+        """
+        path = self._database.path
+        if self._cap or path is None:
+            return self._cap
+        for folder in path.parents:
+            try:
+                space = os.statvfs(folder)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                break
+            return usual(space.f_blocks * space.f_frsize)
+        return None
+
     def load(self, connection: Connection) -> None:
         """Learn what is there."""
         with connection.begin():
@@ -223,12 +242,17 @@ def read(
                 yield Row(name, labels[words], at / 1000, values)
 
 
+def usual(size: int) -> int:
+    """Return the bytes to which a history grows on a file system of this size, where the configuration does not say it."""
+    return min(DEFAULT_CAP, int(size * DEFAULT_SHARE))
+
+
 def allowance(total: int, *, free: int, size: int, cap: int | None) -> int:
     """Return the bytes that a history of `total` may take on a file system of this size with so much free.
 
     `cap` is what the operator said; otherwise the smaller of 2 GiB and a twentieth of the file system.
     """
-    limit = cap or min(DEFAULT_CAP, int(size * DEFAULT_SHARE))
+    limit = cap or usual(size)
     return limit if free >= LOW_SPACE else min(limit, max(total, FLOOR))
 
 

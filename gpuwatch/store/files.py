@@ -5,6 +5,7 @@ Nothing is ever deleted: a corrupt, foreign or newer file is renamed beside itse
 """
 
 import contextlib
+import filecmp
 import os
 import sqlite3
 import time
@@ -35,7 +36,8 @@ class StoreError(Exception):
     """The database cannot be used now; the words say why, to a person."""
 
 
-DISK_ERRORS = (StoreError, SQLAlchemyError, sqlite3.Error, OSError)
+# the last two: a row holds what SQLite has no place for; SQLAlchemy lets them through as they are
+DISK_ERRORS = (StoreError, SQLAlchemyError, sqlite3.Error, OSError, UnicodeError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,14 +239,21 @@ class Database:
         return None
 
     def _copy(self, connection: Connection, version: int) -> None:
-        """Keep a copy of a small database before its schema changes."""
+        """Keep a copy of a small database before its schema changes; an earlier copy stays as it is."""
         if self.path is None:
             return
-        copy, fresh = (self.path.with_name(f"{self.path.name}.schema-{version}{suffix}") for suffix in ("", ".new"))
+        name = f"{self.path.name}.schema-{version}"
+        copy, fresh, number = self.path.with_name(name), self.path.with_name(f"{name}.new"), 1
         fresh.unlink(missing_ok=True)
         make_file(fresh)  # SQLite takes an empty one
         raw(connection, "VACUUM INTO ?", str(fresh))
-        fresh.replace(copy)
+        while copy.exists():  # that of an upgrade before a downgrade, or of this migration, which is tried again
+            if filecmp.cmp(copy, fresh, shallow=False):
+                fresh.unlink()
+                return
+            number += 1
+            copy = self.path.with_name(f"{name}-{number}")
+        fresh.rename(copy)
         self.notes.append(f"the {self.layout.name} was copied to {copy.name} before its migration")
 
 

@@ -6,13 +6,25 @@ costs one row a thing and not one a change; over 1,000 rows the oldest are dropp
 """
 
 import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from weakref import WeakSet
 
 from gpuwatch.model.alert import AlertState, Incident
 from gpuwatch.model.delivery import Delivery, Outcome, Told
-from gpuwatch.store.records import ENDED_LIMIT, Found, Key, Row, blob_row, delivery_row, incident_row, told_row
+from gpuwatch.model.silence import Silence
+from gpuwatch.store.records import (
+    ENDED_LIMIT,
+    SILENCE_LIMIT,
+    Found,
+    Key,
+    Row,
+    blob_row,
+    delivery_row,
+    incident_row,
+    silence_row,
+    told_row,
+)
 
 QUEUE_LIMIT = 1_000  # rows (rulings 7)
 
@@ -24,6 +36,7 @@ class Memory:
     incidents: list[Incident]
     told: list[Told]
     deliveries: list[Delivery]  # in the order of their ids
+    silences: list[Silence] = field(default_factory=list)  # in the order of their ids
 
 
 class Ticket:
@@ -44,16 +57,45 @@ class Ticket:
             self._settled.set()
 
 
+class Unit:
+    """Rows that reach the disk together or not at all: those of one commit, and of others that took the place of some of them."""
+
+    def __init__(self) -> None:
+        self.into: Unit | None = None  # what it has become a part of
+
+    def whole(self) -> "Unit":
+        """Return the unit that this one has become a part of, itself where it is none."""
+        unit = self
+        while unit.into is not None:
+            unit = unit.into
+        return unit
+
+    def join(self, other: "Unit") -> None:
+        """Become a part of another one."""
+        mine, whole = self.whole(), other.whole()
+        if mine is not whole:
+            mine.into = whole
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One row that waits for the disk, and the commits that wait with it."""
+    """One row that waits for the disk, the commits that wait with it, and the rows that go with it."""
 
     row: Row
     tickets: WeakSet[Ticket]
+    unit: Unit
+
+
+def units(taken: Mapping[Key, Entry]) -> list[dict[Key, Entry]]:
+    """Return rows by what must be written together."""
+    found: dict[Unit, dict[Key, Entry]] = {}
+    for key, entry in taken.items():
+        found.setdefault(entry.unit.whole(), {})[key] = entry
+    return list(found.values())
 
 
 class AlertMemory:
-    """Incidents, told-marks, deliveries and state blobs. Any thread may call it."""
+    """Incidents, told-marks, deliveries, silences and state blobs. Any thread may call it."""
 
     def __init__(self) -> None:
         self.adopted = False  # a database was read, even if it was an empty one
@@ -64,17 +106,26 @@ class AlertMemory:
         self._incidents: dict[str, Incident] = {}
         self._told: dict[tuple[str, str], Told] = {}
         self._deliveries: dict[str, Delivery] = {}
+        self._silences: dict[str, Silence] = {}
         self._blobs: dict[str, tuple[int, bytes]] = {}
         self._older: dict[str, Incident] = {}  # by an id of this run: the incident of an earlier one that it continues
 
-    def commit(self, incidents: Sequence[Incident], told: Sequence[Told], deliveries: Sequence[Delivery]) -> Ticket:
+    def commit(
+        self,
+        incidents: Sequence[Incident],
+        told: Sequence[Told],
+        deliveries: Sequence[Delivery],
+        silences: Sequence[Silence] = (),
+    ) -> Ticket:
         """Take these together: they reach the disk in one transaction or not at all."""
         with self._lock:
             incidents, told = [*map(self._continued, incidents)], [*map(self._marked, told)]
             rows = [*map(incident_row, incidents), *map(told_row, told), *map(delivery_row, deliveries)]
+            rows += map(silence_row, silences)
             self._incidents.update((incident.id, incident) for incident in incidents)
             self._told.update(((mark.incident, mark.channel), mark) for mark in told)
             self._deliveries.update((delivery.id, delivery) for delivery in deliveries)
+            self._silences.update((silence.id, silence) for silence in silences)
             self._forget()
             return self._push(rows)
 
@@ -111,6 +162,7 @@ class AlertMemory:
                 incidents=sorted(incidents, key=lambda incident: incident.id),
                 told=[mark for mark in self._told.values() if mark.incident in known],
                 deliveries=sorted(self._deliveries.values(), key=lambda delivery: delivery.id),
+                silences=sorted(self._silences.values(), key=lambda silence: silence.id),
             )
 
     def take(self) -> dict[Key, Entry]:
@@ -137,10 +189,11 @@ class AlertMemory:
                 self._gap = False
                 self._requeue()
 
-    def refused(self, entry: Entry) -> None:
-        """Give up a row that no database takes."""
+    def refused(self, entries: Iterable[Entry]) -> None:
+        """Give up rows that no database takes."""
         with self._lock:
-            self._drop(entry)
+            for entry in entries:
+                self._drop(entry)
 
     @property
     def waiting(self) -> int:
@@ -169,6 +222,8 @@ class AlertMemory:
             for delivery in found.deliveries:
                 if ("delivery", delivery.id) not in self._queue:  # else it was attempted, and perhaps ended, meanwhile
                     self._deliveries.setdefault(delivery.id, delivery)
+            for silence in found.silences:
+                self._silences.setdefault(silence.id, silence)
             for name, blob in found.blobs.items():
                 self._blobs.setdefault(name, blob)
             self.adopted = True
@@ -205,28 +260,31 @@ class AlertMemory:
     def _move(self, before: Key, key: Key, row: Row) -> None:
         """Put a row into the queue in place of one with another key, with the commits that wait for that."""
         entry = self._queue.pop(before, None)
-        self._enqueue(key, Entry(row, WeakSet() if entry is None else entry.tickets))
+        self._enqueue(key, Entry(row, WeakSet(), Unit()) if entry is None else replace(entry, row=row))
 
     def _requeue(self) -> None:
         rows = [*map(incident_row, self._incidents.values()), *map(told_row, self._told.values())]
-        rows += [*map(delivery_row, self._deliveries.values())]
+        rows += [*map(delivery_row, self._deliveries.values()), *map(silence_row, self._silences.values())]
         rows += [blob_row(name, version, data) for name, (version, data) in self._blobs.items()]
         for key, row in rows:
             if key not in self._queue:
-                self._queue[key] = Entry(row, WeakSet())
+                self._queue[key] = Entry(row, WeakSet(), Unit())
 
     def _push(self, rows: Sequence[tuple[Key, Row]]) -> Ticket:
-        ticket = Ticket()
+        ticket, unit = Ticket(), Unit()
         if not rows:
             ticket.settle()
         for key, row in rows:
-            self._enqueue(key, Entry(row, WeakSet([ticket])))
+            self._enqueue(key, Entry(row, WeakSet([ticket]), unit))
         self._bound()
         return ticket
 
     def _enqueue(self, key: Key, entry: Entry) -> None:
         before = self._queue.pop(key, None)
-        self._queue[key] = entry if before is None else Entry(entry.row, before.tickets | entry.tickets)
+        if before is not None:
+            entry.unit.join(before.unit)
+            entry = replace(entry, tickets=before.tickets | entry.tickets)
+        self._queue[key] = entry
 
     def _bound(self) -> None:
         while len(self._queue) > QUEUE_LIMIT:
@@ -239,9 +297,12 @@ class AlertMemory:
             ticket.settle(lost=True)
 
     def _forget(self) -> None:
-        """Let the oldest ended incidents go, so that a long run stays small."""
+        """Let the oldest ended incidents and silences go, so that a long run stays small."""
         ended = [item for item in self._incidents.values() if item.ended_at is not None]
         if len(ended) > ENDED_LIMIT:
             for incident in sorted(ended, key=lambda item: item.id)[: len(ended) - ENDED_LIMIT // 2]:
                 del self._incidents[incident.id]
             self._told = {pair: mark for pair, mark in self._told.items() if pair[0] in self._incidents}
+        if len(self._silences) > SILENCE_LIMIT:
+            last = sorted(self._silences.values(), key=lambda item: (item.ends_at, item.id))[-SILENCE_LIMIT // 2 :]
+            self._silences = {silence.id: silence for silence in last}

@@ -50,7 +50,13 @@ class Layout:
         return self.metadata.tables["meta"]
 
 
-STATE_STEPS: tuple[Step, ...] = ()
+def add_silences(connection: Connection) -> None:
+    """Make the table of silences, as it was when it came."""
+    columns = "id VARCHAR NOT NULL PRIMARY KEY, starts_at DOUBLE NOT NULL, ends_at DOUBLE NOT NULL"
+    connection.execute(text(f"CREATE TABLE silence ({columns}, version INTEGER NOT NULL, data TEXT NOT NULL)"))
+
+
+STATE_STEPS: tuple[Step, ...] = (Step(2, add_silences, reads=1),)  # who knows no silences finds all else where it was
 HISTORY_STEPS: tuple[Step, ...] = ()
 STATE_LAYOUT = Layout("alert memory", STATE, STATE_STEPS, precious=True)
 HISTORY_LAYOUT = Layout("history", HISTORY, HISTORY_STEPS)

@@ -1,4 +1,4 @@
-"""How incidents, told-marks, deliveries and state blobs lie in the alert memory: a row each, the noun itself as JSON.
+"""How incidents, told-marks, deliveries, silences and state blobs lie in the alert memory: a row each, the noun itself as JSON.
 
 The version stands beside the JSON. Fields that are new in a noun have defaults and fields that went are ignored, so that the
 version changes only where the meaning of a field does.
@@ -6,7 +6,7 @@ version changes only where the meaning of a field does.
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
@@ -16,10 +16,12 @@ from sqlalchemy.dialects.sqlite import insert
 from gpuwatch.model.alert import AlertState, Incident, Severity
 from gpuwatch.model.delivery import Delivery, Outcome, Result, Told
 from gpuwatch.model.escape import visible
-from gpuwatch.store.schema import BLOB, DELIVERY, INCIDENT, TOLD
+from gpuwatch.model.silence import Silence
+from gpuwatch.store.schema import BLOB, DELIVERY, INCIDENT, SILENCE, TOLD
 
-VERSION = 1  # of the JSON of Incident and Delivery
+VERSION = 1  # of the JSON of Incident, Delivery and Silence
 ENDED_LIMIT = 1_000  # ended incidents, the newest ones, in which an untold end is looked for
+SILENCE_LIMIT = 1_000  # silences that are known to a run: those that end last
 QUEUED = "queued"
 KEEP_DELIVERIES = 30 * 86400.0  # seconds
 KEEP_NEWEST = 1_000
@@ -27,7 +29,7 @@ PRUNE_STEP = 500
 
 Row = Mapping[str, object]
 Key = tuple[str, ...]  # table, primary key
-Noun = TypeVar("Noun", Incident, Delivery)
+Noun = TypeVar("Noun", Incident, Delivery, Silence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,10 @@ class Found:
     blobs: dict[str, tuple[int, bytes]]
     newest: str  # the highest ULID
     refused: int
+    silences: list[Silence] = field(default_factory=list)
 
 
-def encode(noun: Incident | Delivery) -> str:
+def encode(noun: Incident | Delivery | Silence) -> str:
     """Write a noun as JSON; a character that is none (a lone surrogate from a garbled name) becomes visible."""
     try:
         return msgspec.json.encode(noun, enc_hook=plain).decode()
@@ -80,12 +83,18 @@ def delivery_row(delivery: Delivery, outcome: Outcome | None = None, *, finished
     return ("delivery", delivery.id), {**row, **more}
 
 
+def silence_row(silence: Silence) -> tuple[Key, Row]:
+    """Return the row of a silence."""
+    row = {name: getattr(silence, name) for name in ("id", "starts_at", "ends_at")}
+    return ("silence", silence.id), {**row, "version": VERSION, "data": encode(silence)}
+
+
 def blob_row(name: str, version: int, data: bytes) -> tuple[Key, Row]:
     """Return the row of a room's state."""
     return ("state", name), {"name": name, "version": version, "data": data}
 
 
-TABLES: Mapping[str, Table] = {"incident": INCIDENT, "told": TOLD, "delivery": DELIVERY, "state": BLOB}
+TABLES: Mapping[str, Table] = {"incident": INCIDENT, "told": TOLD, "delivery": DELIVERY, "silence": SILENCE, "state": BLOB}
 
 
 def write(connection: Connection, rows: Mapping[Key, Row]) -> None:
@@ -96,7 +105,7 @@ def write(connection: Connection, rows: Mapping[Key, Row]) -> None:
 
 
 def find(connection: Connection) -> Found:
-    """Read what the next run must know: open incidents and those with an untold end, their told-marks, open deliveries."""
+    """Read what the next run must know: incidents that are open or whose end is untold, their marks, what is owed, silences."""
     with connection.begin():
         untold = select(TOLD.c.incident).where(TOLD.c.state != AlertState.INACTIVE.value)
         live = connection.execute(select(INCIDENT).where(INCIDENT.c.ended_at.is_(None))).all()
@@ -108,11 +117,13 @@ def find(connection: Connection) -> Found:
         ).all()
         queued = connection.execute(select(DELIVERY).where(DELIVERY.c.state == QUEUED).order_by(DELIVERY.c.id)).all()
         marks = connection.execute(select(TOLD)).all()
+        quiet = connection.execute(select(SILENCE).order_by(SILENCE.c.ends_at.desc()).limit(SILENCE_LIMIT)).all()
         blobs = connection.execute(select(BLOB)).all()
         newest = [connection.execute(select(column).order_by(column.desc()).limit(1)).scalar() or "" for column in IDS]
     rows = sorted((*live, *over), key=lambda row: str(row.id))
     incidents = list(decoded(((row.version, row.data) for row in rows), Incident))
     deliveries = list(decoded(((row.version, row.data) for row in queued), Delivery))
+    silences = list(decoded(((row.version, row.data) for row in quiet), Silence))
     known = {incident.id for incident in incidents}
     told = list(marked((row.incident, row.channel, row.state, row.severity, row.at) for row in marks if row.incident in known))
     return Found(
@@ -121,15 +132,16 @@ def find(connection: Connection) -> Found:
         deliveries=deliveries,
         blobs={row.name: (row.version, row.data) for row in blobs},
         newest=max(newest),
-        refused=len(rows) - len(incidents) + len(queued) - len(deliveries),
+        refused=len(rows) - len(incidents) + len(queued) - len(deliveries) + len(quiet) - len(silences),
+        silences=silences,
     )
 
 
-IDS = (INCIDENT.c.id, DELIVERY.c.id)
+IDS = (INCIDENT.c.id, DELIVERY.c.id, SILENCE.c.id)
 
 
 def prune(connection: Connection, wall: float, keep_incidents: float) -> None:
-    """Delete a few of the ended incidents and finished deliveries that are too old.
+    """Delete a few of the ended incidents and silences and finished deliveries that are too old.
 
     The newest 1,000 of each stay whatever their age, so that a wall clock that jumps forward takes nothing of use with it;
     "newest" goes by ULID, which follows the order of writing.
@@ -137,6 +149,7 @@ def prune(connection: Connection, wall: float, keep_incidents: float) -> None:
     with connection.begin():
         for table, over in (
             (INCIDENT, INCIDENT.c.ended_at < wall - keep_incidents),
+            (SILENCE, SILENCE.c.ends_at < wall - keep_incidents),
             (DELIVERY, (DELIVERY.c.state != QUEUED) & (DELIVERY.c.created < wall - KEEP_DELIVERIES)),
         ):
             newest = select(table.c.id).order_by(table.c.id.desc()).limit(1).offset(KEEP_NEWEST).scalar_subquery()

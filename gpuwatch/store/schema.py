@@ -60,6 +60,15 @@ DELIVERY = Table(
     Column("data", Text, nullable=False),
     Index("delivery_state", "state"),
 )
+SILENCE = Table(
+    "silence",
+    STATE,
+    Column("id", String, primary_key=True),
+    Column("starts_at", Double, nullable=False),
+    Column("ends_at", Double, nullable=False),
+    Column("version", Integer, nullable=False),  # of `data`
+    Column("data", Text, nullable=False),
+)
 BLOB = Table(
     "state",
     STATE,

@@ -20,7 +20,7 @@ from gpuwatch.store.archive import Archive
 from gpuwatch.store.files import DISK_ERRORS, Database, StoreError, Trouble, Verdict, close, trouble, words
 from gpuwatch.store.happenings import Happenings
 from gpuwatch.store.history import Rounds
-from gpuwatch.store.memory import AlertMemory, Entry
+from gpuwatch.store.memory import AlertMemory, Entry, units
 from gpuwatch.store.records import Key
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,7 @@ PAUSES = (0.5, 1.0, 2.0, 5.0)  # seconds before the next try after the first, se
 STALLED = 3.0  # seconds after which a write counts as stuck (rulings 7)
 CALM = 2.0  # seconds without one after which it is said that the disk answers again: a slow disk is said once, not each write
 PRUNE = 3600.0  # seconds between two prunings of the alert memory
+NAMED = 3  # rows that are named where some are given up
 BETWEEN = 200_000  # steps of SQLite's machine after which a long statement lets alerts pass: some 10 ms
 
 
@@ -151,7 +152,7 @@ class Writer:
                 self._woken, stopping = False, self._stopping
             try:
                 self._round(last=stopping)
-            except Exception:  # the root of the thread: a fault of ours must not end all writing
+            except BaseException:  # the root of the thread: no fault must end all writing
                 log.exception("the store's writing thread failed and goes on")
                 for side in (self.state, self.history):
                     self._drop(side, f"the {side.database.layout.name} stumbled over a fault of gpuwatch")
@@ -256,20 +257,21 @@ class Writer:
         self._memory.written(taken.values())
 
     def _put(self, connection: Connection, taken: dict[Key, Entry]) -> None:
-        """Write rows together; if one of them is to blame, one by one, without it."""
+        """Write rows together; if one of them is to blame, without it and what goes with it, which is whole or not at all."""
         try:
             with connection.begin():
                 records.write(connection, {key: entry.row for key, entry in taken.items()})
         except DISK_ERRORS as error:
             if trouble(error) is not Trouble.BAD_ROW:
                 raise
-            if len(taken) == 1:
-                (key, entry), *_ = taken.items()
-                log.warning("the alert memory gives up a row that no database takes (%s): %s", " ".join(key), words(error))
-                self._memory.refused(entry)
+            parts = units(taken)
+            if len(parts) == 1:
+                which = ", ".join(" ".join(key) for key in list(taken)[:NAMED])
+                log.warning("the alert memory gives up %d rows that no database takes (%s): %s", len(taken), which, words(error))
+                self._memory.refused(taken.values())
                 return
-            for key, entry in taken.items():
-                self._put(connection, {key: entry})
+            for part in parts:
+                self._put(connection, part)
 
     def _open_state(self, connection: Connection) -> None:
         """Bring the alert memory up to date and take over what is in it."""
@@ -279,7 +281,7 @@ class Writer:
         if database.newer is not None:
             found, fresh = self._inherit(found), True
         if found.refused:
-            database.notes.append(f"{found.refused} incidents or messages in the alert memory could not be read")
+            database.notes.append(f"{found.refused} incidents, messages or silences in the alert memory could not be read")
         self._memory.adopt(found)
         self._adopted(found.newest)
         if fresh:

@@ -19,7 +19,7 @@ from typing import Any, final
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuwatch.client import Client, Unreachable
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 Labels = Mapping[str, str]
 
@@ -85,7 +85,7 @@ class Running:
             ("[store]", f'url = "sqlite:///{self.database}"'),
             ("[sources.smart]", "enabled = false"),
             ("[sources.kernel]", f"enabled = {str('dev =' in config).lower()}"),
-            ("[sources.probe]", 'every = "2s"\ndeadline = "2s"'),
+            ("[sources.probe]", 'every = "2s"\ndeadline = "10s"'),
         ]
         parts = [f"{table}\n{body}" for table, body in head if table not in config]
         self.file.write_text("\n".join([*parts, config]))
@@ -108,7 +108,7 @@ class Running:
         assert self.process is not None
         return self.process.pid
 
-    def get(self, path: str, seconds: float = 5.0) -> tuple[int, str]:
+    def get(self, path: str, seconds: float = PATIENCE) -> tuple[int, str]:
         """Ask over the socket; returns status and body, (0, reason) where it is not reachable."""
         try:
             reply = self.client.get(path, seconds)
@@ -129,13 +129,13 @@ class Running:
         found: dict[str, Any] = json.loads(body)
         return found
 
-    def wait_ready(self, seconds: float = 10.0) -> Page:
+    def wait_ready(self, seconds: float = PATIENCE) -> Page:
         """Wait until it says that it is ready, and return a page."""
         until(lambda: self.get("/-/ready")[0] == 200 or self._ended(), seconds)
         assert not self._ended(), self.said()
         return self.page()
 
-    def until(self, is_true: Callable[[Page], object], seconds: float = 10.0) -> Page:
+    def until(self, is_true: Callable[[Page], object], seconds: float = PATIENCE) -> Page:
         """Scrape until the page is as wanted, and return it."""
         end = time.monotonic() + seconds
         while True:
@@ -159,7 +159,7 @@ class Running:
                     found[int(path.parent.name)] = head.partition("(")[2]
         return found
 
-    def stop(self, seconds: float = 6.0) -> int:
+    def stop(self, seconds: float = PATIENCE) -> int:
         """Send SIGTERM and return its exit code; fails when it takes longer."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
@@ -169,7 +169,7 @@ class Running:
         """Send SIGKILL."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(5)
+        self.process.wait(PATIENCE)
 
     def _ended(self) -> bool:
         return self.process is not None and self.process.poll() is not None

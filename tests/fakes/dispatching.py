@@ -6,6 +6,7 @@ from gpuwatch import notify
 from gpuwatch.config import Config, Route
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.delivery import Delivery, Told
+from gpuwatch.model.silence import Matcher, Silence
 from gpuwatch.notify.dispatch import Group, Mark, decide, remembered
 from tests.fakes.clock import FakeClock
 
@@ -24,6 +25,7 @@ class Story:
         self.start = self.clock.mono()
         self.who = who or channels()
         self.incidents: dict[str, Incident] = {}
+        self.silences: list[Silence] = []
         self.marks: dict[tuple[str, str], Mark] = {}
         self.groups: dict[tuple[str, str], Group] = {}
         self.sent: list[tuple[float, Delivery]] = []
@@ -50,6 +52,7 @@ class Story:
             mono=self.clock.mono(),
             wall=self.clock.wall(),
             new_id=self._id,
+            silences=self.silences,
         )
         self.groups, self.look = dict(plan.groups), plan.look
         for told in (*plan.settled, *(mark for message in plan.messages for mark in message.told)):
@@ -57,6 +60,13 @@ class Story:
         self.settled += plan.settled
         self.sent += [(self.clock.mono() - self.start, message.delivery) for message in plan.messages]
         return self
+
+    def silence(self, seconds: float, *matchers: Matcher) -> "Story":
+        """Silence what these match from now on, and look."""
+        wall = self.clock.wall()
+        made = Silence(id=self._id(), matchers=matchers, starts_at=wall, ends_at=wall + seconds, author="a", comment="")
+        self.silences.append(made)
+        return self.beat()
 
     def forward(self, seconds: float, step: float = 1.0) -> "Story":
         """Let time pass, looking every `step`."""

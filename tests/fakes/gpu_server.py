@@ -5,7 +5,7 @@ with GpuServer(tmp_path) as server:
     server.nvml.lose(5)
     server.daemon.until(lambda page: page.value("gpuwatch_gpu_up", gpu="5") == 0)
 
-Periods are short (fast 0.2 s, normal 0.5 s, slow 1 s), the deadline of a call is 1 s.
+Periods are short (fast 0.2 s, normal 0.5 s, slow 1 s), the deadline of a call is 2 s.
 """
 
 import json
@@ -22,9 +22,9 @@ from tests.fakes.host import HostTree
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.nvml_layout import FUNCTIONS
 from tests.fakes.receiver import Receiver
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
-PACE = 'every = "200ms"\nevery_normal = "500ms"\nevery_slow = "1s"\ndeadline = "1s"'
+PACE = 'every = "200ms"\nevery_normal = "500ms"\nevery_slow = "1s"\ndeadline = "2s"'
 STAMP = re.compile(r"^\S+ \S+ ")
 
 
@@ -85,7 +85,7 @@ class GpuServer:
 
     # --- what is seen -----------------------------------------------------------------------------------------------------
 
-    def wait_up(self, count: int, seconds: float = 15.0) -> Page:
+    def wait_up(self, count: int, seconds: float = PATIENCE) -> Page:
         """Wait until it is ready, so many GPUs are up, and each of them has every tier's values; returns that page."""
         self.daemon.wait_ready(seconds)
         names = ("gpuwatch_gpu_temperature_celsius", "gpuwatch_gpu_power_watts", "gpuwatch_gpu_memory_size_bytes")
@@ -97,12 +97,17 @@ class GpuServer:
 
         return self.daemon.until(whole, seconds)
 
-    def until_driver(self, state: str, seconds: float = 10.0) -> Page:
+    def until_driver(self, state: str, seconds: float = PATIENCE) -> Page:
         """Wait until the page shows this state of the driver."""
         until(lambda: self.daemon.get("/-/healthy")[0] == 200, seconds)
         return self.daemon.until(lambda page: page.state("gpuwatch_driver_state") == state, seconds)
 
-    def moves(self, cards: Collection[int], seconds: float = 10.0) -> None:
+    def until_dropped(self, count: int, seconds: float = PATIENCE) -> Page:
+        """Wait until the alert of a lost GPU fires for so many."""
+        firing = {"rule": "gpu_dropped", "state": "firing"}
+        return self.daemon.until(lambda page: len(page.all("gpuwatch_alert_state", **firing)) == count, seconds)
+
+    def moves(self, cards: Collection[int], seconds: float = PATIENCE) -> None:
         """Fail unless the series of these cards follow what their hardware does: each temperature is set anew and seen."""
         wanted = {}
         for card in cards:
@@ -116,15 +121,17 @@ class GpuServer:
         self.daemon.until(seen, seconds)
 
     def answers_quickly(self, seconds: float = 0.5) -> Page:
-        """Fail unless the page comes within half a second (the best of three: this machine is shared)."""
-        took = []
-        for _ in range(3):
+        """Fail unless a page comes within half a second: the best of several, since this machine is shared."""
+        took: list[float] = []
+        end = time.monotonic() + PATIENCE
+        while True:
             began = time.monotonic()
-            page = self.daemon.page()
+            status, body = self.daemon.get("/metrics")
             took.append(time.monotonic() - began)
+            assert status == 200, body
             if took[-1] < seconds:
-                return page
-        raise AssertionError(f"the page took {took}")
+                return Page(body)
+            assert time.monotonic() < end, f"the page took {took}"
 
     def series(self, page: Page, card: int) -> set[str]:
         """Return the names of all series that carry this card's UUID and say something measured."""
@@ -144,15 +151,15 @@ class GpuServer:
         status, body = self.daemon.get("/-/ready")
         return status, body.splitlines()
 
-    def until_not_ready(self, seconds: float = 10.0) -> list[str]:
+    def until_not_ready(self, seconds: float = PATIENCE) -> list[str]:
         """Wait until /-/ready answers 503, and return its lines."""
         until(lambda: self.ready()[0] == 503, seconds)
         return self.ready()[1]
 
     def read_nvml(self) -> dict[str, dict[str, Any]]:
         """Run `gpuwatch read nvml` and return the last reading of each target that it printed, by subject and key."""
-        command = [sys.executable, "-m", "gpuwatch", "read", "nvml", "--config", str(self.daemon.file), "--timeout", "10"]
-        done = subprocess.run(command, env=self.daemon.environ, capture_output=True, text=True, timeout=18, check=False)
+        command = [sys.executable, "-m", "gpuwatch", "read", "nvml", "--config", str(self.daemon.file), "--timeout", "40"]
+        done = subprocess.run(command, env=self.daemon.environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode in (0, 1), done.stderr
         found: dict[str, dict[str, Any]] = {}
         for reading in json.loads(done.stdout):
@@ -176,7 +183,7 @@ class GpuServer:
         found = [got.json for got in self.receiver.requests]
         return [message for message in found if kind in (None, message["kind"])]
 
-    def wait_message(self, is_it: Callable[[dict[str, Any]], object], seconds: float = 15.0) -> dict[str, Any]:
+    def wait_message(self, is_it: Callable[[dict[str, Any]], object], seconds: float = PATIENCE) -> dict[str, Any]:
         """Wait for a message that is as wanted."""
         end = time.monotonic() + seconds
         while True:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from gpuwatch.model.alert import AlertState, Incident
 from gpuwatch.model.delivery import Delivery, Outcome, Told
+from gpuwatch.model.silence import Silence
 
 
 @dataclass
@@ -15,6 +16,7 @@ class Memory:
     incidents: list[Incident] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
+    silences: list[Silence] = field(default_factory=list)
 
 
 class Ticket:
@@ -39,10 +41,11 @@ class Journal:
         self.dead = False
         self.dies_after_commit = False  # with the next delivery on the disk, we are killed
         self._stalled = False
-        self._waiting: list[tuple[Ticket, Sequence[Incident], Sequence[Told], Sequence[Delivery]]] = []
+        self._waiting: list[tuple[Ticket, Sequence[Incident], Sequence[Told], Sequence[Delivery], Sequence[Silence]]] = []
         self._incidents: dict[str, Incident] = {}
         self._told: dict[tuple[str, str], Told] = {}
         self._deliveries: dict[str, Delivery] = {}
+        self._silences: dict[str, Silence] = {}
 
     def stall(self) -> None:
         """Let the disk take nothing."""
@@ -60,16 +63,20 @@ class Journal:
         self.commit(incidents=incidents)
 
     def commit(
-        self, incidents: Sequence[Incident] = (), told: Sequence[Told] = (), deliveries: Sequence[Delivery] = ()
+        self,
+        incidents: Sequence[Incident] = (),
+        told: Sequence[Told] = (),
+        deliveries: Sequence[Delivery] = (),
+        silences: Sequence[Silence] = (),
     ) -> Ticket:
         """Write these in one transaction, or none of them."""
         ticket = Ticket(self)
         with self.changed:
             self.commits.append((list(told), list(deliveries)))
             if self._stalled:
-                self._waiting.append((ticket, incidents, told, deliveries))
+                self._waiting.append((ticket, incidents, told, deliveries, silences))
             else:
-                self._write(ticket, incidents, told, deliveries)
+                self._write(ticket, incidents, told, deliveries, silences)
             self.changed.notify_all()
         return ticket
 
@@ -89,7 +96,8 @@ class Journal:
         with self.changed:
             untold = {told.incident for told in self._told.values() if told.state is not AlertState.INACTIVE}
             incidents = [found for found in self._incidents.values() if found.ended_at is None or found.id in untold]
-            return Memory(incidents, list(self._told.values()), sorted(self._deliveries.values(), key=lambda found: found.id))
+            deliveries = sorted(self._deliveries.values(), key=lambda found: found.id)
+            return Memory(incidents, list(self._told.values()), deliveries, list(self._silences.values()))
 
     @property
     def results(self) -> list[str]:
@@ -97,12 +105,20 @@ class Journal:
         with self.changed:
             return [outcome.result.value for _, outcome, _ in self.attempts]
 
-    def _write(self, ticket: Ticket, incidents: Sequence[Incident], told: Sequence[Told], deliveries: Sequence[Delivery]) -> None:
+    def _write(
+        self,
+        ticket: Ticket,
+        incidents: Sequence[Incident],
+        told: Sequence[Told],
+        deliveries: Sequence[Delivery],
+        silences: Sequence[Silence],
+    ) -> None:
         if self.dead:
             return
         self._incidents.update((found.id, found) for found in incidents)
         self._told.update(((found.incident, found.channel), found) for found in told)
         self._deliveries.update((found.id, found) for found in deliveries)
+        self._silences.update((found.id, found) for found in silences)
         ticket.done = True
         self.dead = bool(deliveries) and self.dies_after_commit
         self.changed.notify_all()

@@ -176,7 +176,7 @@ SYSTEM_CALL(nvmlSystemGetNVMLVersion, (char *out, unsigned n), { code = put_text
 SYSTEM_CALL(nvmlSystemGetCudaDriverVersion, (int *out), { *out = (int)state->cuda; })
 ALIAS(nvmlSystemGetCudaDriverVersion_v2, nvmlSystemGetCudaDriverVersion, (int *out), (out))
 SYSTEM_CALL(nvmlSystemGetProcessName, (unsigned pid, char *out, unsigned n), { (void)pid; code = put_text(out, n, "python"); })
-SYSTEM_CALL(nvmlDeviceGetCount, (unsigned *out), { *out = (unsigned)state->count; })
+SYSTEM_CALL(nvmlDeviceGetCount, (unsigned *out), { *out = state->empty_counts > 0 ? (state->empty_counts--, 0) : (unsigned)state->count; })
 ALIAS(nvmlDeviceGetCount_v2, nvmlDeviceGetCount, (unsigned *out), (out))
 
 static nvmlReturn_t give_handle(enum function function, int card, nvmlDevice_t *out)

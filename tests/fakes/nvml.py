@@ -164,6 +164,10 @@ class FakeNvml(FakeParts, FakeLoad):
             self.state.order[index] = card
         self.state.count = len(cards)
 
+    def count_none(self) -> None:
+        """Have NVML count no card the next time it is asked."""
+        self.state.empty_counts = 1
+
     # --- one card -----------------------------------------------------------------------------------------------------
 
     def set(self, gpu: int, **values: int | None) -> None:

@@ -5,6 +5,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from tests.fakes.until import PATIENCE
+
 HERE = Path(__file__).resolve().parent
 SOURCES = ("nvml.c", "nvml_cards.h", "nvml_events.h", "nvml_load.h", "nvml_mig.h", "nvml_processes.h", "nvml_state.h")
 
@@ -19,7 +21,7 @@ def library(profile: str) -> Path:
         folder.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as room:
             command = ["gcc", *flags, "-Wl,-soname,libnvidia-ml.so.1", "-o", f"{room}/{made.name}", str(HERE / "nvml.c")]
-            subprocess.run(command, check=True, timeout=60)
+            subprocess.run(command, check=True, timeout=PATIENCE)
             (Path(room) / "libnvidia-ml.so").symlink_to(made.name)  # nvtop asks for this name first
             folder.mkdir(exist_ok=True)
             for built in Path(room).iterdir():

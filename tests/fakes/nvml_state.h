@@ -47,7 +47,7 @@
 #define TEXTS(T) T(name) T(uuid) T(serial) T(part_number) T(vbios) T(inforom) T(bus_id) T(bus_id_legacy)
 
 #define GLOBALS(G) \
-    G(count) G(delay_ns) G(dead_uses_allowed) G(driver_major) G(cuda) G(epoch) G(inits) G(shutdowns) \
+    G(count) G(empty_counts) G(delay_ns) G(dead_uses_allowed) G(driver_major) G(cuda) G(epoch) G(inits) G(shutdowns) \
     G(inside_ns) G(inside_cpu_ns) G(total_calls) \
     G(event_head) G(event_sets) G(sets_at_shutdown) G(freed_uses) G(total_created) \
     G(gpm_samples) G(samples_at_shutdown) G(dead_samples)

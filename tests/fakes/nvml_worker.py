@@ -22,9 +22,9 @@ from gpuwatch.model.quantity import Duration
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.sources import wire
 from tests.fakes.nvml import FakeNvml
+from tests.fakes.until import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
-LONG = 15.0  # seconds after which a test gives up waiting
 
 
 @dataclass
@@ -75,12 +75,14 @@ class Round:
 class NvmlWorker:
     """The worker process. `with closing(NvmlWorker(fake)) as worker:` ends it."""
 
+    module = "gpuwatch.sources.worker"
+
     def __init__(
         self,
         fake: FakeNvml,
         *,
         every: float = 1.0,
-        normal: float = 0.2,
+        normal: float = 0.5,
         deadline: float = 3.0,
         per_link: bool = False,
         labels: dict[str, str] | None = None,
@@ -106,7 +108,7 @@ class NvmlWorker:
         self.after: list[Reading] = []  # readings that came between rounds
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gpuwatch.sources.worker", "gpuwatch-nvml"],
+                [sys.executable, "-m", self.module, "gpuwatch-nvml"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -122,10 +124,10 @@ class NvmlWorker:
         with contextlib.suppress(BrokenPipeError):
             stdin.close()
         try:
-            self.process.wait(5)
+            self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait(5)
+            self.process.wait(PATIENCE)
         stdout.close()
 
     def ask(self, tier: Tier = Tier.FAST, skip: Sequence[str] = ()) -> Round:
@@ -136,7 +138,7 @@ class NvmlWorker:
         started = time.monotonic()
         self._send(wire.Ask(self._number, tier, [f"nvml:{key}" for key in skip]))
         while True:
-            frame = self._frames.get(timeout=LONG)
+            frame = self._frames.get(timeout=PATIENCE)
             assert frame is not None, f"the worker has died: {self.log()}"
             assert not isinstance(frame, wire.Failed), frame
             if isinstance(frame, wire.Got):
@@ -150,14 +152,19 @@ class NvmlWorker:
                 answers.took = time.monotonic() - started
                 return answers
 
-    def until(self, tier: Tier, holds: Callable[[Round], bool], seconds: float = LONG) -> Round:
+    def until(self, tier: Tier, holds: Callable[[Round], bool], seconds: float = PATIENCE) -> Round:
         """Ask again and again until a round is as wanted."""
         end = time.monotonic() + seconds
         while True:
             answers = self.ask(tier)
-            if holds(answers):
-                return answers
+            with contextlib.suppress(KeyError):  # a round may say nothing of what takes its time
+                if holds(answers):
+                    return answers
             assert time.monotonic() < end, f"it never came: {[one.fault for one in answers.readings]} {self.log()}"
+
+    def survey(self) -> Round:
+        """Return the first normal round that says how the driver is: where it takes longer than a period, that is a later one."""
+        return self.until(Tier.NORMAL, lambda found: bool(found.driver.values))
 
     def warm(self) -> Round:
         """Ask every tier until every GPU has given a fast reading; return that round."""
@@ -186,7 +193,7 @@ class NvmlWorker:
 
     def died(self) -> int:
         """Wait for the process to end by itself, and return its status."""
-        return self.process.wait(LONG)
+        return self.process.wait(PATIENCE)
 
     def log(self) -> str:
         """Return what the worker has logged."""

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from gpuwatch.client import Client, Unreachable
+from tests.fakes.until import PATIENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,9 @@ def tool(name: str) -> str:
 
 @contextlib.contextmanager
 def prometheus(folder: Path, scrapes: Sequence[str]) -> Iterator[Prometheus]:
-    """Run Prometheus with these scrape configurations (YAML, one job each), every half second, until the end of the block."""
+    """Run Prometheus with these scrape configurations (YAML, one job each), every second, until the end of the block."""
     program = tool("prometheus")
-    config = "global: { scrape_interval: 500ms, scrape_timeout: 500ms }\nscrape_configs:\n"
+    config = "global: { scrape_interval: 1s, scrape_timeout: 1s }\nscrape_configs:\n"
     (folder / "prometheus.yml").write_text(config + "".join(f"- {scrape}\n" for scrape in scrapes))
     port = free_port()
     command = [
@@ -70,4 +71,4 @@ def prometheus(folder: Path, scrapes: Sequence[str]) -> Iterator[Prometheus]:
             yield Prometheus(Client(f"127.0.0.1:{port}"))
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(PATIENCE)

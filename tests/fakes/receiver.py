@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, final
 
+from tests.fakes.until import PATIENCE
+
 CHUNK = 64 << 10
 
 
@@ -88,7 +90,7 @@ class Receiver:
         with self._came:
             self._script += answers
 
-    def wait(self, count: int, seconds: float = 10.0) -> list[Got]:
+    def wait(self, count: int, seconds: float = PATIENCE) -> list[Got]:
         """Wait until so many requests came in all, and return them; fails saying how many came."""
         with self._came:
             there = self._came.wait_for(lambda: len(self.requests) >= count, seconds)
@@ -116,7 +118,7 @@ class Receiver:
         """End everything."""
         self._closing.set()
         self.down()
-        until = time.monotonic() + 5.0
+        until = time.monotonic() + PATIENCE
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
             assert not thread.is_alive(), "a thread of the fake receiver hangs"
@@ -138,7 +140,7 @@ class Receiver:
                 connection, _ = listener.accept()
             except OSError:  # `down`
                 return
-            connection.settimeout(5.0)
+            connection.settimeout(PATIENCE)
             self._start(self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:

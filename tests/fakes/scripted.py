@@ -52,6 +52,8 @@ class Scripted:
         self._folder = Path(config.paths.root)
         if "build" in self._script():
             raise RuntimeError(self._script()["build"])
+        if "build_exit" in self._script():
+            raise SystemExit(self._script()["build_exit"])
 
     def ask(self, tier: Tier, skip: frozenset[str], answer: Answer) -> None:
         """Read the items of the script."""

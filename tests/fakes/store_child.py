@@ -18,6 +18,7 @@ from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.delivery import Outcome
 from gpuwatch.store import Store, Ticket
 from tests.fakes import store_nouns as nouns
+from tests.fakes.until import PATIENCE
 
 
 class Child:
@@ -99,7 +100,7 @@ def flood(folder: Path, number: int) -> None:
             child.round(number)
         if number % 2:
             child.store.attempted(nouns.delivery(number), Outcome.sent(), None)
-        if number % 4 == 0 or ticket.wait(10):  # some commits pile up
+        if number % 4 == 0 or ticket.wait(PATIENCE):  # some commits pile up
             print(number if number % 4 else "", flush=True)
         number += 1
 

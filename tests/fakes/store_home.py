@@ -8,8 +8,8 @@ from gpuwatch.catalogue import gpu
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.store import Memory, Store
 from gpuwatch.store.migrations import Layout
-from tests.fakes.store_nouns import delivery, incident, round_of, told
-from tests.fakes.until import until
+from tests.fakes.store_nouns import delivery, incident, round_of, silence, told
+from tests.fakes.until import PATIENCE, until
 
 
 class Home:
@@ -40,14 +40,14 @@ def run(store: Store) -> list[str]:
 
 
 def fill(store: Store) -> None:
-    """Commit two incidents and a delivery and store two rounds."""
-    ticket = store.commit([incident(1), incident(2)], [told(1)], [delivery(1)])
+    """Commit two incidents, a delivery and a silence, and store two rounds."""
+    ticket = store.commit([incident(1), incident(2)], [told(1)], [delivery(1)], [silence(1)])
     blob = store.save_state("engine", 3, b"state")
     store._rounds.put(round_of(1))
     store._rounds.put(round_of(2))
     store._writer.wake()
-    assert ticket.wait(10)
-    assert blob.wait(10)
+    assert ticket.wait(PATIENCE)
+    assert blob.wait(PATIENCE)
     until(lambda: len(powers(store)) == 16)
 
 
@@ -56,12 +56,12 @@ def powers(store: Store) -> list[float]:
     return [row.values[gpu.POWER] for row in store.rows(gpu.GPU, [gpu.POWER], -math.inf, math.inf)]
 
 
-FILLED = Memory(incidents=[incident(1), incident(2)], told=[told(1)], deliveries=[delivery(1)])
+FILLED = Memory(incidents=[incident(1), incident(2)], told=[told(1)], deliveries=[delivery(1)], silences=[silence(1)])
 
 
 def fill_more(store: Store) -> None:
     """Show that a store takes both kinds of rows."""
     before = len(powers(store))
     store._rounds.put(round_of(50))
-    assert store.commit([incident(50)]).wait(10)
+    assert store.commit([incident(50)]).wait(PATIENCE)
     until(lambda: len(powers(store)) == before + 8)

@@ -1,13 +1,16 @@
 """Nouns for tests of the store, by number."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from gpuwatch.catalogue import gpu
 from gpuwatch.model.alert import AlertState, Incident, Severity
 from gpuwatch.model.delivery import Delivery, DeliveryKind, Told
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading, Tier
+from gpuwatch.model.silence import Matcher, Silence
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import Entry, View
 from gpuwatch.store.history import Round
@@ -58,6 +61,20 @@ def delivery(number: int, channel: str = "oncall") -> Delivery:
         created=EPOCH + number + 61,
         incidents=(incident(number),),
     )
+
+
+def silence(number: int, **changes: Any) -> Silence:
+    """Return silence `number`, of one GPU for an hour."""
+    at = EPOCH + number
+    made = Silence(
+        id=ulid(number)[:-1] + "2",
+        matchers=(Matcher(name="gpu", value=str(number)), Matcher(name="severity", value="critical", is_equal=False)),
+        starts_at=at,
+        ends_at=at + 3600,
+        author="lena",
+        comment="换风扇",
+    )
+    return replace(made, **changes)
 
 
 def gpu_target(index: int, **info: str) -> Target:

@@ -11,9 +11,8 @@ from gpuwatch.notify.outbox import pick
 from gpuwatch.notify.resolver import Resolver
 from tests.fakes.clock import FakeClock
 from tests.fakes.journal import Journal
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
-DEADLINE = 1.0
 HOST = "vision-07"
 COUNTER = itertools.count(1)
 
@@ -41,11 +40,14 @@ class Life:
         clock: FakeClock,
         journal: Journal,
         *,
-        deadline: float = DEADLINE,
+        deadline: float = PATIENCE,
         resolver: Resolver | None = None,
     ) -> None:
         self.clock, self.journal = clock, journal
-        self.notifier = notify.Notifier(who, journal, clock, HOST, new_id, deadline=deadline, resolver=resolver)
+        self.silences = notify.Silences(journal, clock, new_id, {})
+        self.notifier = notify.Notifier(
+            who, journal, clock, HOST, new_id, silences=self.silences, deadline=deadline, resolver=resolver
+        )
         self.notifier.restore(journal.memory())
         self.notifier.start()
         until(lambda: self.notifier._mine is None and not self.notifier._inbox)

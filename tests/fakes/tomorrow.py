@@ -34,8 +34,11 @@ class Tomorrow(Store):
     """The store of tomorrow."""
 
     def __init__(self, options: config.Store, machine: str, clock: Clock) -> None:
-        history = Layout(HISTORY_LAYOUT.name, HISTORY_LAYOUT.metadata, (*HISTORY_STEPS, Step(2, rewrite, reads=2)))
-        state = Layout(STATE_LAYOUT.name, STATE_LAYOUT.metadata, (*STATE_STEPS, Step(2, add_mood, reads=1)), precious=True)
+        next_history, next_state = HISTORY_LAYOUT.version + 1, STATE_LAYOUT.version + 1
+        steps = (*HISTORY_STEPS, Step(next_history, rewrite, reads=next_history))
+        history = Layout(HISTORY_LAYOUT.name, HISTORY_LAYOUT.metadata, steps)
+        steps = (*STATE_STEPS, Step(next_state, add_mood, reads=STATE_LAYOUT.reads))
+        state = Layout(STATE_LAYOUT.name, STATE_LAYOUT.metadata, steps, precious=True)
         super().__init__(options, machine, clock, state_layout=state, history_layout=history)
 
 

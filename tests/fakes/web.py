@@ -17,11 +17,17 @@ from gpuwatch.export.page import Page
 from gpuwatch.export.server import Server
 from gpuwatch.export.webconfig import WebConfig
 from gpuwatch.model.alert import Incident
+from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.event import Event
+from gpuwatch.model.naming import Naming
 from gpuwatch.model.view import View
+from gpuwatch.notify import Silences
+from gpuwatch.store.ulid import Ulid
 from tests.fakes import page_view
+from tests.fakes.journal import Journal
+from tests.fakes.until import PATIENCE
 
-SECONDS = 10.0
+NAMING = Naming(frozenset({"gpu_dropped", "gpu_overheating"}), frozenset({"gpu", "uuid", "device", "rack"}))
 VIEWS = tuple(page_view.big_host(beat) for beat in range(4))  # making one costs more than rendering it
 
 
@@ -34,6 +40,11 @@ class Answers:
         self.host = "vision-07"
         self.nobody = False
         self.happened: list[Event] = []
+        self.naming = NAMING
+        self.clock = SystemClock()
+        self.journal = Journal()
+        self.silences = Silences(self.journal, self.clock, Ulid(self.clock), {})
+        self.silences.restore(())
 
     def beat(self) -> None:
         """Let a beat pass."""
@@ -82,7 +93,7 @@ class Served:
 
     def connect(self) -> socket.socket:
         """Return a bare connection."""
-        return socket.create_connection(("127.0.0.1", self.port), SECONDS)
+        return socket.create_connection(("127.0.0.1", self.port), PATIENCE)
 
 
 @contextmanager
@@ -127,7 +138,7 @@ def talk(served: Served, *parts: bytes) -> bytes:
         return read_all(connection)
 
 
-def until(holds: Callable[[], bool], seconds: float = SECONDS) -> bool:
+def until(holds: Callable[[], bool], seconds: float = PATIENCE) -> bool:
     """Wait for a condition; False when the time is up."""
     deadline = time.monotonic() + seconds
     while not holds():

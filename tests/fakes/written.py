@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from gpuwatch.sources import wire
+from tests.fakes.until import PATIENCE
 
 
 class Output(io.BytesIO):
@@ -31,7 +32,7 @@ class Written:
 
     def send(self, data: bytes) -> bool:
         """Take nothing, as it has ended; return when all that it wrote is read."""
-        self._output.over.wait(10)
+        self._output.over.wait(PATIENCE)
         return False
 
     def dismiss(self) -> None:

@@ -1,5 +1,6 @@
 """`gpuwatch config` finds what `gpuwatch run` would refuse, and shows no secret."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.cli import config, main
+from gpuwatch.config import open_all
+from gpuwatch.places import Places
+from tests.fakes.until import PATIENCE
 
 SECRET = "geheim"
 
@@ -54,7 +58,11 @@ def test_a_scenario_with_a_mistake_is_refused_by_the_check_and_by_the_start(tmp_
     )
     words = ["config", "check"] if what == "check" else ["run"]
     done = subprocess.run(  # a process of its own: `run` takes the signals and the log
-        [sys.executable, "-m", "gpuwatch", *words, "--config", str(file)], capture_output=True, text=True, timeout=15, check=False
+        [sys.executable, "-m", "gpuwatch", *words, "--config", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert done.returncode == 2
     assert done.stderr.startswith(f"{scenario}: ")
@@ -76,7 +84,9 @@ def test_a_store_that_is_no_file_is_refused(tmp_path: Path, capsys: pytest.Captu
 
 def test_check_starts_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(tmp_path, "check", "") == 0
-    assert capsys.readouterr().out == "the configuration is right\n"
+    said = capsys.readouterr()
+    assert said.out == f"the configuration is right: {tmp_path / 'gpuwatch.toml'}\n"
+    assert said.err == "warning: nobody will be told: no receiver is configured ([[receivers]])\n"
     assert [path.name for path in tmp_path.iterdir()] == ["gpuwatch.toml"]
 
 
@@ -92,3 +102,91 @@ def test_the_address_of_a_database_server_is_hidden_since_a_password_may_stand_i
     for address in (f"lena:{SECRET}@db/x", f"db/x?user=lena&password={SECRET}"):
         shown = config.hidden({"receivers": [], "store": {"url": f"postgresql://{address}"}})
         assert shown["store"] == {"url": "postgresql://(hidden)"}
+
+
+def test_check_names_every_file_that_it_read_or_says_that_there_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "conf.d").mkdir()
+    for name in ("20.toml", "10.toml"):
+        (tmp_path / "conf.d" / name).write_text("")
+    assert command(tmp_path, "check", "") == 0
+    read = ", ".join(str(tmp_path / name) for name in ("gpuwatch.toml", "conf.d/10.toml", "conf.d/20.toml"))
+    assert capsys.readouterr().out == f"the configuration is right: {read}\n"
+    nowhere = tmp_path / "nowhere"
+    assert open_all(None, Places(nowhere, nowhere, nowhere)).files == ()
+
+
+WEBHOOK = '[[receivers]]\nname = "a"\nkind = "webhook"\n'
+
+
+@pytest.mark.parametrize("where", ["url_file", "secret_file", "inline"])
+@pytest.mark.parametrize("mode", [0o644, 0o640])
+def test_check_warns_of_a_secret_that_everybody_may_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], where: str, mode: int
+) -> None:
+    holder = tmp_path / ("gpuwatch.toml" if where == "inline" else "secret")
+    holder.write_text("https://x.example/")
+    text = (
+        WEBHOOK
+        + {
+            "url_file": f'url_file = "{holder}"',
+            "secret_file": f'url_file = "{tmp_path / "url"}"\nsecret_file = "{holder}"',
+            "inline": 'url = "https://x.example/"',
+        }[where]
+    )
+    (tmp_path / "url").write_text("https://x.example/")
+    (tmp_path / "url").chmod(0o600)
+    holder.chmod(mode)
+    (tmp_path / "gpuwatch.toml").touch()
+    if where != "inline":
+        (tmp_path / "gpuwatch.toml").chmod(0o644)
+    assert command(tmp_path, "check", text) == 0
+    words = f"warning: {holder} holds a secret, and every user of this host may read it; chmod 0640 it\n"
+    assert capsys.readouterr().err == (words if mode == 0o644 else "")
+
+
+def test_check_says_which_alerts_nobody_would_hear_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "url").write_text("https://x.example/")
+    (tmp_path / "url").chmod(0o600)
+    text = f'{WEBHOOK}url_file = "{tmp_path / "url"}"\n[[routes]]\nmatch = {{ severity = "critical" }}\nreceivers = ["a"]\n'
+    assert command(tmp_path, "check", text) == 0
+    words = "warning: warnings are sent to nobody: no route with a receiver that wants them matches\n"
+    assert capsys.readouterr().err == words
+
+
+def test_check_refuses_a_route_for_a_rule_that_does_not_exist_and_takes_one_that_is_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f'{WEBHOOK}url = "https://x.example/"\n[[routes]]\nreceivers = ["a"]\nmatch = {{ rule = "RULE" }}\n'
+    text += "[rules.gpu_dropped]\nenabled = false\n"
+    assert command(tmp_path, "check", text.replace("RULE", "gpu_droped")) == 2
+    assert 'match.rule: "gpu_droped" is not a rule; did you mean gpu_dropped?' in capsys.readouterr().err
+    assert command(tmp_path, "check", text.replace("RULE", "gpu_dropped")) == 0
+
+
+def test_show_prints_clear_levels_only_tables_and_the_size_that_is_in_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+    [rules.gpu_overheating]
+    threshold = 90
+    [[rules.gpu_overheating.only]]
+    model = "*3090*"
+    threshold = 88
+    [[rules.gpu_overheating.only]]
+    uuid = "GPU-1"
+    enabled = false
+    """
+    assert command(tmp_path, "show", text) == 0
+    shown = json.loads(capsys.readouterr().out)
+    rule = shown["rules"]["gpu_overheating"]
+    assert (rule["warning"]["threshold"], rule["warning"]["clear"]) == (90.0, 85.0)
+    assert rule["critical"]["clear"] == {"headroom": 6.0, "threshold": 95.0}
+    off, other = rule["only"]
+    assert off == {"uuid": "GPU-1", "enabled": False}
+    assert (other["model"], other["warning"]["threshold"], other["warning"]["clear"]) == ("*3090*", 88.0, 83.0)
+    space = os.statvfs(tmp_path)
+    assert shown["store"]["max_size"] == min(2 << 30, space.f_blocks * space.f_frsize // 20)
+    assert command(tmp_path, "show", f'[store]\nurl = "sqlite:///{tmp_path}/x.db"\nmax_size = "100MiB"') == 0
+    assert json.loads(capsys.readouterr().out)["store"]["max_size"] == 100 << 20

@@ -31,7 +31,7 @@ from gpuwatch.sources import filesystem, hwmon, network, pci, wire
 from gpuwatch.sources import host as host_source
 from tests.fakes.badfs import BadFiles, build
 from tests.fakes.host import Answers, HostTree
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 NAMES = ("host", "pci", "filesystem", "hwmon", "network")
 # What these calls fail with in earnest. The first of each says nothing about a device: nothing may change its name for it.
@@ -114,7 +114,7 @@ class Worker:
     def end(self) -> None:
         """End it, whatever it hangs in."""
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(PATIENCE)
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 stream.close()

@@ -1,5 +1,6 @@
 """HTTP over a real socket: what is answered, what is refused, and by whom a connection may be held up."""
 
+import asyncio
 import gzip
 import http.client
 import logging
@@ -13,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.client import Client
-from gpuwatch.export.access import REFUSAL, Peer, admin_group, peer_of
+from gpuwatch.export.access import IN_A_PAGE, OVER_TCP, Peer, admin_group, peer_of
 from gpuwatch.export.message import Request, Response, Route
-from gpuwatch.export.pool import THREADS, WAITING
+from gpuwatch.export.pool import THREADS, WAITING, Pool
 from gpuwatch.export.server import Server
+from tests.fakes.until import PATIENCE, SLOWER
 from tests.fakes.web import Answers, Served, read_all, serving, talk, until
 
 GET = b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -27,7 +29,8 @@ class Echo:
     """Routes that tell what they were asked, change state, fail, or wait until they are let go."""
 
     def __init__(self) -> None:
-        self.go, self.broken, self.asked = threading.Event(), True, 0
+        self.go, self.asked = threading.Event(), 0
+        self.error: BaseException | None = RuntimeError("fails")
         self.requests: list[Request] = []
 
     def echo(self, request: Request) -> Response:
@@ -36,15 +39,15 @@ class Echo:
         return Response(200, request.body)
 
     def fail(self, _: Request) -> Response:
-        """Raise while broken."""
-        if self.broken:
-            raise RuntimeError("fails")
+        """Raise while there is an error to raise."""
+        if self.error is not None:
+            raise self.error
         return Response.text(200, "fine")
 
     def wait(self, _: Request) -> Response:
         """Answer once let go."""
         self.asked += 1
-        self.go.wait(15)
+        self.go.wait(PATIENCE)
         return Response.text(200, "at last")
 
     @property
@@ -133,7 +136,7 @@ def test_what_is_not_allowed_says_what_is(served: Served) -> None:
 
 
 def test_head_has_the_head_of_get_and_no_body(served: Served) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENCE)
     heads = []
     for method in ("GET", "HEAD"):
         connection.request(method, "/-/healthy")
@@ -185,13 +188,39 @@ def test_gzip_is_sent_to_those_who_take_it(served: Served) -> None:
     assert b"\ngpuwatch_gpu_power_watts{" in gzip.decompress(body)
 
 
+def test_work_that_panics_costs_itself_and_no_thread() -> None:
+    """bcrypt panics by raising what is no Exception."""
+
+    def panic() -> str:
+        raise KeyboardInterrupt
+
+    def fine() -> str:
+        return "fine"
+
+    async def work(pool: Pool) -> list[str]:
+        said = []
+        for act in (panic, panic, fine):
+            try:
+                said.append(await asyncio.wait_for(pool.run(act), PATIENCE))
+            except RuntimeError as error:
+                said.append(str(error))
+        return said
+
+    pool = Pool(threads=1)
+    pool.start()
+    assert asyncio.run(work(pool)) == ["work ended by KeyboardInterrupt"] * 2 + ["fine"]
+    pool.stop(PATIENCE)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("fails"), SystemExit("fails")])
 def test_a_handler_that_fails_is_one_500_and_is_logged_once_until_it_works(
-    served: Served, echo: Echo, caplog: pytest.LogCaptureFixture
+    served: Served, echo: Echo, caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
     caplog.set_level(logging.INFO, "gpuwatch.export")
+    echo.error = error
     client = Client(served.address)
     assert [client.get("/fail").status for _ in range(3)] == [500, 500, 500]
-    echo.broken = False
+    echo.error = None
     assert [client.get("/fail").status for _ in range(3)] == [200, 200, 200]
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
 
@@ -228,7 +257,7 @@ def test_a_tcp_connection_has_no_peer(served: Served) -> None:
 
 def over_unix(path: Path, sent: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(10)
+        connection.settimeout(PATIENCE)
         connection.connect(str(path))
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_WR)
@@ -247,13 +276,14 @@ def test_over_tcp_without_a_password_nobody_may_change_state(
     served: Served, echo: Echo, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = talk(served, CHANGE)
-    assert (status(answer), answer.endswith(f"{REFUSAL}\n".encode()), echo.requests) == (403, True, [])
+    assert (status(answer), answer.endswith(f"{OVER_TCP}\n".encode()), echo.requests) == (403, True, [])
     assert "POST /change refused" in caplog.text
 
 
 def test_a_page_in_a_browser_may_not_change_state(served: Served, echo: Echo) -> None:
     sent = b"POST /change HTTP/1.1\r\nHost: x\r\nOrigin: http://evil\r\nContent-Length: 0\r\n\r\n"
-    assert (status(over_unix(served.path, sent)), echo.requests) == (403, [])
+    answer = over_unix(served.path, sent)
+    assert (status(answer), answer.endswith(f"{IN_A_PAGE}\n".encode()), echo.requests) == (403, True, [])
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -286,12 +316,12 @@ def test_stopping_finishes_present_answers_and_leaves_nothing_open(served: Serve
     with ThreadPoolExecutor(1) as pool, served.connect() as idle:
         late = pool.submit(Client(served.address).get, "/wait", 10.0)
         assert until(lambda: echo.asked == 1)
-        stopping = threading.Thread(target=served.server.stop, args=(5.0,))
+        stopping = threading.Thread(target=served.server.stop, args=(PATIENCE,))
         stopping.start()
         assert until(lambda: served.server.closing)
         echo.go.set()
         assert late.result().status == 200
-        stopping.join(2)  # well before the idle connection's own time is up
+        stopping.join(SLOWER)  # well before the idle connection's own time is up
         assert not stopping.is_alive()
         assert read_all(idle) == b""
     assert served.server.connections == 0

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.cli import main
 from gpuwatch.client import Client
 from gpuwatch.config import ConfigError, Http
 from gpuwatch.export import sockets
 from gpuwatch.export.sockets import ListenError, address, listen_tcp, listen_unix
+from tests.fakes.until import PATIENCE
 from tests.fakes.web import serving
 
 
@@ -52,6 +54,20 @@ def test_a_taken_port_is_said_with_its_address_and_what_to_do(taken: int) -> Non
     assert words.startswith(f"127.0.0.1:{taken}: is taken")
     assert f"ss -ltnp sport = :{taken}" in words
     assert "[http] listen" in words
+
+
+def test_the_demo_on_a_taken_port_or_a_wrong_one_names_its_own_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with listen_tcp("127.0.0.1:0") as taken:
+        done = subprocess.run(  # a process of its own: it takes the signals and the log
+            [sys.executable, "-m", "gpuwatch", "demo", "--listen", f"127.0.0.1:{taken.getsockname()[1]}"],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert (done.returncode, "set --listen to a free address" in done.stderr, "[http]" in done.stderr) == (1, True, False)
+    assert main(["demo", "--listen", "9850"]) == 2
+    assert capsys.readouterr().err.startswith("gpuwatch demo: --listen: expected an address such as ")
 
 
 def test_an_address_that_this_host_does_not_have_is_said(taken: int) -> None:
@@ -189,6 +205,6 @@ def test_sockets_from_systemd_are_taken_by_name_and_stand_in_place_of_our_own(tm
     with socket.create_server(("127.0.0.1", 0)) as tcp, listen_unix(tmp_path / "handed.sock") as unix:
         fds = (tcp.fileno(), unix.fileno())
         command = [sys.executable, "-c", CHILD, f"{fds[0]},{fds[1]}", str(tmp_path / "own.sock"), names]
-        done = subprocess.run(command, pass_fds=fds, capture_output=True, text=True, timeout=15, check=False)
+        done = subprocess.run(command, pass_fds=fds, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.stdout.splitlines(), done.stderr) == ([shown, "[('AF_INET', True), ('AF_UNIX', True)]"], "")
     assert not (tmp_path / "own.sock").exists()

@@ -14,6 +14,7 @@ import pytest
 
 from gpuwatch.client import Client, Unreachable
 from gpuwatch.export import webconfig
+from gpuwatch.export.connection import Limits
 from gpuwatch.export.message import Request, Response, Route
 from tests.fakes.certificate import Authority
 from tests.fakes.web import Served, read_all, serving, until
@@ -97,14 +98,16 @@ def test_state_is_changed_over_tcp_with_a_password_and_not_without(served: Serve
 
 
 def test_a_certificate_of_an_unknown_authority_is_said(served: Served) -> None:
-    with pytest.raises(Unreachable, match="its certificate is not trusted"):
+    with pytest.raises(
+        Unreachable, match=r"its certificate is not trusted \(.*\); name the certificate of its authority with --ca-file"
+    ):
         Client(f"https://{served.address}").get("/metrics")
 
 
 def test_plain_http_to_the_tls_port_fails_and_the_next_client_is_served(
     served: Served, authority: Authority, tmp_path: Path
 ) -> None:
-    with pytest.raises(Unreachable):
+    with pytest.raises(Unreachable, match=f"; if it speaks TLS, try https://{served.address}"):
         Client(served.address).get("/metrics")
     with served.connect() as garbage:
         garbage.sendall(os.urandom(512))
@@ -195,3 +198,20 @@ def test_a_client_that_does_not_finish_tls_is_closed_all_the_same(served: Served
         connection.close()  # without close_notify
     assert until(lambda: served.server.connections == 0)
     assert isinstance(plain, socket.socket)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\n"], ids=["no head", "half a head"])
+def test_a_client_over_tls_whose_time_is_up_leaves_nothing_that_fails_later(
+    tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
+    """The connection is aborted; its linger timer and the stop of the server came upon a transport without protocol."""
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    with serving(tmp_path, web=loaded(tmp_path, TLS), limits=Limits(head=0.5)) as served:
+        with served.connect() as plain, context.wrap_socket(plain, server_hostname="localhost") as connection:
+            connection.sendall(sent)
+            assert read_all(connection) == b""
+        assert until(lambda: served.server.connections == 0)
+        ticks = served.server.progress
+        assert until(lambda: served.server.progress >= ticks + 3)  # a second each: the linger timer has come and gone
+        assert client(served, authority).get("/-/healthy").status == 200
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("gpuwatch.export")] == []

@@ -14,7 +14,7 @@ from tests.fakes.incidents import HOT, ended, hot
 from tests.fakes.journal import Journal
 from tests.fakes.receiver import Answer, Got, Receiver
 from tests.fakes.telling import Life, channels
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, SLOWER, until
 
 HOUR = 3600.0
 
@@ -81,7 +81,7 @@ def test_a_disk_that_stalls_holds_no_message_for_longer_than_three_seconds(
         life.forward(10)
         until(lambda: life.notifier.problems() == ["receiver a: 1 message not yet stored"])
         (got,) = receiver.wait(1)
-        assert (2.9 < got.mono - started < 4.5, got.json["stored"]) == (True, False)
+        assert (2.9 < got.mono - started < 3.0 + SLOWER, got.json["stored"]) == (True, False)
 
 
 def test_a_message_that_waits_for_its_receiver_is_no_longer_called_unstored_once_it_is_stored(
@@ -124,13 +124,13 @@ def test_a_retry_keeps_its_id_and_counts_its_attempts(receiver: Receiver, clock:
 def test_one_dead_channel_never_delays_another(receiver: Receiver, clock: FakeClock, journal: Journal) -> None:
     with Receiver() as dead:
         dead.always = Answer(how="silent")
-        with Life(channels(dead=dead.url, alive=receiver.url), clock, journal, deadline=8.0) as life:
+        with Life(channels(dead=dead.url, alive=receiver.url), clock, journal, deadline=PATIENCE) as life:
             life.tell(HOT)
             started = time.monotonic()
             life.forward(10)
             dead.wait(1)
             (got,) = receiver.wait(1)
-            assert got.mono - started < 1.0
+            assert got.mono - started < SLOWER
 
 
 def test_a_name_that_hangs_never_delays_another_channel_nor_the_stop(
@@ -139,17 +139,17 @@ def test_a_name_that_hangs_never_delays_another_channel_nor_the_stop(
     release = threading.Event()
 
     def hangs(host: str) -> Sequence[str]:
-        release.wait(20.0)
+        release.wait(PATIENCE)
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     who = channels(dead="http://hook.example/", alive=receiver.url)
-    with Life(who, clock, journal, deadline=8.0, resolver=Resolver(hangs)) as life:
+    with Life(who, clock, journal, deadline=PATIENCE, resolver=Resolver(hangs)) as life:
         life.tell(HOT)
         started = time.monotonic()
         life.forward(10)
         (got,) = receiver.wait(1)
-        assert got.mono - started < 1.0
-    assert time.monotonic() - started < 3.0
+        assert got.mono - started < SLOWER
+    assert time.monotonic() - started < 2 * SLOWER
     release.set()
     until(lambda: not [thread for thread in threading.enumerate() if thread.name == "resolve"])
     assert [delivery.channel for delivery in journal.memory().deliveries] == ["dead"]
@@ -157,28 +157,28 @@ def test_a_name_that_hangs_never_delays_another_channel_nor_the_stop(
 
 def test_a_stop_ends_in_time_and_leaves_what_is_not_sent(receiver: Receiver, clock: FakeClock, journal: Journal) -> None:
     receiver.always = Answer(how="silent")
-    life = Life(channels(a=receiver.url), clock, journal, deadline=15.0)
+    life = Life(channels(a=receiver.url), clock, journal, deadline=PATIENCE)
     life.fire(hot(1), replace(hot(2), rule="gpu_dropped"))
     receiver.wait(1)
     started = time.monotonic()
     life.notifier.stop(0.5)
-    assert 0.4 < time.monotonic() - started < 1.5
+    assert 0.4 < time.monotonic() - started < 0.5 + SLOWER
     assert (len(journal.memory().deliveries), journal.results) == (2, [])
 
 
 def test_a_stop_lets_what_is_due_go_out(receiver: Receiver, clock: FakeClock, journal: Journal) -> None:
     receiver.always = Answer(delay=0.1)
-    life = Life(channels(a=receiver.url), clock, journal, deadline=5.0)
+    life = Life(channels(a=receiver.url), clock, journal, deadline=PATIENCE)
     life.fire(hot(1), replace(hot(2), rule="gpu_dropped"), replace(hot(3), rule="other"))
-    life.notifier.stop(5.0)
+    life.notifier.stop(PATIENCE)
     assert (journal.results, journal.memory().deliveries) == (["sent"] * 3, [])
 
 
 def test_a_stop_of_an_idle_notifier_is_at_once(receiver: Receiver, clock: FakeClock, journal: Journal) -> None:
     life = Life(channels(a=receiver.url), clock, journal)
     started = time.monotonic()
-    life.notifier.stop(5.0)
-    assert time.monotonic() - started < 1.0
+    life.notifier.stop(PATIENCE)
+    assert time.monotonic() - started < SLOWER
     life.notifier.changed([HOT])
     life.notifier.tick()
     assert [thread for thread in threading.enumerate() if thread.name == "notify"] == []

@@ -212,7 +212,7 @@ def test_a_fault_in_a_receiver_kind_costs_a_retry_and_not_the_channel(
 ) -> None:
     who = channels(a=receiver.url)
     good = who.by_name["a"].receiver
-    faults = [ValueError("token-in-the-path"), KeyError("token-in-the-path")]
+    faults = [ValueError("token-in-the-path"), *[KeyError("token-in-the-path") for _ in range(3)]]
 
     def request(delivery: Delivery, options: object, attempt: object) -> Request:
         if faults:
@@ -224,11 +224,12 @@ def test_a_fault_in_a_receiver_kind_costs_a_retry_and_not_the_channel(
     with Life(patched, clock, journal) as life:
         life.fire(HOT)
         life.attempts(1)
-        life.forward(2)
-        life.attempts(2)
-        life.forward(4)
-        life.attempts(3)
-    assert journal.results == ["retry", "retry", "sent"]
+        for attempt in range(1, 5):
+            life.attempts(attempt)
+            life.forward(600)
+        life.attempts(5)
+    assert journal.results == ["retry"] * 4 + ["sent"]
+    assert [caplog.text.count(f"could not be built or judged: {kind}") for kind in ("KeyError", "ValueError")] == [1, 1]
     assert "a fault of gpuwatch itself (KeyError)" in caplog.text
     assert "token-in-the-path" not in caplog.text
 
@@ -277,6 +278,35 @@ def test_a_log_of_an_outage_says_its_begin_and_its_end_and_no_secret(
     assert [word for word in ("token", "hush", "v1,", "127.0.0.1") if word in caplog.text] == []
 
 
+def test_a_receiver_that_fails_in_turns_is_said_once_to_fail_and_once_to_take_messages_again(
+    receiver: Receiver, clock: FakeClock, journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Status has the latest words; the log has the change."""
+    caplog.set_level(logging.INFO)
+    ways = [Answer(503), Answer(401), Answer(429), Answer(500), *[Answer(401)] * 6, Answer(503), *[Answer(401)] * 6]
+    receiver.script(*ways)
+    with Life(channels(a=receiver.url), clock, journal) as life:
+        life.fire(HOT)
+        for attempt in range(1, len(ways)):
+            life.attempts(attempt)
+            life.forward(600)
+        life.attempts(len(ways))
+        until(lambda: "status 401" in " ".join(life.notifier.problems()))
+        receiver.down()
+        life.forward(600)
+        life.attempts(len(ways) + 1)
+        until(lambda: "connection refused" in " ".join(life.notifier.problems()))
+        receiver.up()
+        life.forward(600)
+        life.attempts(len(ways) + 2)
+        until(lambda: life.notifier.problems() == [])
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("gpuwatch")]
+    begin, opened, end = lines
+    assert begin == "receiver a: messages wait: status 503"
+    assert opened == "receiver a: refused 5 times in a row; tried every 300 s only"
+    assert end.startswith("receiver a takes messages again after ")
+
+
 def test_the_receivers_wish_holds_every_message_of_the_channel(receiver: Receiver, clock: FakeClock, journal: Journal) -> None:
     """By its third failure a message lets others pass, but here it is the receiver that wants peace."""
     receiver.script(Answer(500), Answer(500), Answer(429, headers={"Retry-After": "90"}))
@@ -298,7 +328,8 @@ def test_a_notifier_that_ends_by_a_fault_of_ours_says_that_nobody_is_told_any_mo
     receiver: Receiver, clock: FakeClock, journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong = cast("float", "soon")  # a mistake in the wiring, where no mistake is expected
-    notifier = notify.Notifier(channels(a=receiver.url), journal, clock, HOST, new_id, deadline=wrong)
+    silences = notify.Silences(journal, clock, new_id, {})
+    notifier = notify.Notifier(channels(a=receiver.url), journal, clock, HOST, new_id, silences=silences, deadline=wrong)
     notifier.start()
     until(lambda: notifier._thread is not None and not notifier._thread.is_alive())
     notifier.changed([hot(1)])

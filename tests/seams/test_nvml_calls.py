@@ -13,6 +13,7 @@ from gpuwatch.model.reading import Tier
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.nvml_layout import CARDS, FUNCTIONS, NOT_THERE, VALUES
 from tests.fakes.nvml_worker import NvmlWorker
+from tests.fakes.until import PATIENCE
 
 CLIENT = """
 import pynvml as nv
@@ -71,7 +72,7 @@ def test_the_fake_serves_any_client_of_nvidia_ml_py(tmp_path: Path, profile: str
         env={**os.environ, **fake.environment},
         capture_output=True,
         text=True,
-        timeout=15,
+        timeout=PATIENCE,
         check=True,
     )
     assert done.stdout.splitlines() == ["2 NVIDIA A40 34", f"[(4711, {1 << 30}), (4712, None)]", "[] 1"]

@@ -205,7 +205,7 @@ def test_who_a_gpu_is_survives_one_failure_of_each_fact(tmp_path: Path, code: in
             gpus = round_.of(gpu.GPU)
             return len(gpus) == len(facts) + 1 and all(one.values and one.fault is None for one in gpus.values())
 
-        first = worker.ask(Tier.NORMAL)
+        first = worker.survey()
         assert first.visible == len(facts) + 1
         assert first.gpu(fake.uuid(len(facts))).values
         worker.until(Tier.NORMAL, whole)
@@ -220,12 +220,12 @@ def test_who_a_gpu_is_survives_one_failure_of_each_fact(tmp_path: Path, code: in
 
 
 def test_errors_are_counted_by_code_and_what_is_normal_is_not(fake: FakeNvml, worker: NvmlWorker) -> None:
-    before = worker.ask(Tier.NORMAL).errors
+    before = worker.survey().errors
     for code, times in ((999, 3), (10, 2), (3, 1), (4711, 1)):
         fake.fail("nvmlDeviceGetUtilizationRates", code, gpu=0, times=times)
         for _ in range(times):
             worker.ask()
-    after = worker.ask(Tier.NORMAL).errors
+    after = worker.survey().errors
     more = {code: value - before.get(code, 0) for code, value in after.items()}
     assert {code: value for code, value in more.items() if value} == {"999": 3.0, "10": 2.0}
 
@@ -239,10 +239,10 @@ def test_fans_fail_by_themselves(fake: FakeNvml, worker: NvmlWorker) -> None:
     for card in (0, 1):
         fake.set(card, fans=2, fan_speed=30, fan_rpm=900)
     reopen(fake, worker)
-    assert len(worker.ask(Tier.NORMAL).fans()) == 4
+    assert len(worker.survey().fans()) == 4
     for code in (6, 999):
         fake.fail("nvmlDeviceGetFanSpeed_v2", code, gpu=0, call=2)
-        found = worker.ask(Tier.NORMAL)
+        found = worker.survey()
         speeds = {fan.target.key: fan.values.get(gpu.FAN_SPEED, fan.absent.get(gpu.FAN_SPEED)) for fan in found.fans()}
         assert speeds == {
             f"{fake.uuid(0)}/0": 0.3,

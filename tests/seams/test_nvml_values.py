@@ -368,6 +368,7 @@ def test_numbers_that_no_card_can_give_are_failed_samples_and_cost_no_other_valu
     }
     with closing(NvmlWorker(fake)) as worker:
         worker.warm()
+        worker.until(Tier.NORMAL, lambda found: gpu.PCIE_THROUGHPUT["receive"] in found.gpu(fake.uuid(0)).values)  # sampled
         before = everything(worker)
         fake.set(0, **wrong)
         after = everything(worker)

@@ -8,7 +8,7 @@ import pytest
 from gpuwatch.model.reading import Tier
 from gpuwatch.sampling.once import once
 from tests.fakes.scripted import Stage
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def test_once_asks_for_every_tier_and_leaves_nothing_behind(stage: Stage) -> None:
-    found = once(["alpha", "beta"], stage.config, 10, stage.spawn)
+    found = once(["alpha", "beta"], stage.config, PATIENCE, stage.spawn)
     assert ([(name, tier) for tier in Tier for name in ("alpha", "beta")], "") == (
         [(reading.source, reading.tier) for reading in found.readings],
         found.problem,
@@ -30,7 +30,7 @@ def test_once_asks_for_every_tier_and_leaves_nothing_behind(stage: Stage) -> Non
 
 def test_once_gives_what_came_and_says_what_did_not(stage: Stage) -> None:
     stage.play("alpha", items=["a", "b"], b="hang")
-    found = once(["alpha"], stage.config, 1, stage.spawn)
+    found = once(["alpha"], stage.config, 5, stage.spawn)
     assert (
         [reading.target.key for reading in found.readings],
         found.problem,
@@ -51,13 +51,13 @@ def test_once_gives_what_came_and_says_what_did_not(stage: Stage) -> None:
 def test_once_says_why_nothing_came(stage: Stage, script: dict[str, str], problem: str) -> None:
     stage.play("alpha", **script)
     assert ([], problem) == (
-        (found := once(["alpha"], stage.config, 10, stage.spawn)).readings,
+        (found := once(["alpha"], stage.config, PATIENCE, stage.spawn)).readings,
         found.problem,
     )
     assert stage.children[0].poll() is not None
 
 
 def test_the_real_worker_reads_this_host(stage: Stage) -> None:
-    found = once(["host"], stage.config, 10)
+    found = once(["host"], stage.config, PATIENCE)
     assert found.problem == ""
     assert any(reading.target.subject.name == "host" for reading in found.readings)

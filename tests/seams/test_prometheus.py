@@ -14,6 +14,7 @@ from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
 from tests.fakes import page_view
 from tests.fakes.prometheus import Prometheus, prometheus, tool
+from tests.fakes.until import PATIENCE
 from tests.fakes.web import Answers, serving, until
 
 ODD = 'a"b\\c\nd {x="y"} 显卡 \x01\x7f\r\t\u2028 \udc80\0'
@@ -48,7 +49,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         targets = f'static_configs: [ {{ targets: ["{served.address}"] }} ]'
         jobs = [f"{{ job_name: gpuwatch, {targets} }}", f"{{ job_name: text, metrics_path: /text, {targets} }}"]
         with prometheus(folder, jobs) as running:
-            twice = until(lambda: bool(running.query("count(count_over_time(up[1m]) >= 2) == 2")), 15)
+            twice = until(lambda: bool(running.query("count(count_over_time(up[1m]) >= 2) == 2")))
             assert twice, (folder / "log").read_text()
             yield Scraped(running, host)
 
@@ -94,5 +95,5 @@ def test_prometheus_knows_kind_unit_and_help_of_each_family(scraped: Scraped) ->
 
 def test_promtool_finds_nothing_to_complain_of_on_a_page_with_every_metric() -> None:
     page = Page(page_view.everything).get()
-    done = subprocess.run([tool("promtool"), "check", "metrics"], input=page, capture_output=True, timeout=15, check=False)
+    done = subprocess.run([tool("promtool"), "check", "metrics"], input=page, capture_output=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

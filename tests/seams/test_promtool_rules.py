@@ -23,6 +23,7 @@ from gpuwatch.rules.judge import Look, holds
 from gpuwatch.rules.load import load
 from gpuwatch.rules.rule import Rule
 from gpuwatch.rules.step import State, step
+from tests.fakes.until import PATIENCE
 
 EVERY = 10  # seconds between two evaluations
 STEPS = 90
@@ -140,7 +141,7 @@ def group_of(rule: Rule, told: list[Series]) -> dict[str, object]:
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run promtool."""
-    return subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,20 +15,15 @@ from gpuwatch.sources import program as running
 from gpuwatch.sources.program import Ending, Run, Runner, find
 from gpuwatch.sources.smart.left_over import left_over
 from tests.fakes.smartctl import FakeSmartctl, garbage, half, hang, replay
+from tests.fakes.until import PATIENCE, SLOWER, until
+
+SHORT = 2.0  # seconds: time for a smartctl to start and to note that it was called, also on a slow machine
 
 
 @pytest.fixture
 def fake(tmp_path: Path) -> FakeSmartctl:
     """A smartctl."""
     return FakeSmartctl(tmp_path / "smartctl")
-
-
-def until(true: Callable[[], object], seconds: float = 5.0) -> None:
-    """Wait until something is true."""
-    ends = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < ends, "it did not become true in time"
-        threading.Event().wait(0.01)
 
 
 def gone(pid: int) -> bool:
@@ -42,12 +36,12 @@ def gone(pid: int) -> bool:
 
 def test_output_and_exit_status_come_back(fake: FakeSmartctl) -> None:
     fake.answers("sda", garbage(b"hello", status=68))
-    assert Run(Ending.EXITED, 68, b"hello") == Runner().run([str(fake.program), "-H", "/dev/sda"], 10)
+    assert Run(Ending.EXITED, 68, b"hello") == Runner().run([str(fake.program), "-H", "/dev/sda"], PATIENCE)
 
 
 def test_it_runs_in_the_c_locale_without_input_in_a_group_of_its_own(fake: FakeSmartctl) -> None:
     fake.answers("sda", garbage(b""))
-    Runner().run([str(fake.program), "-H", "/dev/sda"], 10)
+    Runner().run([str(fake.program), "-H", "/dev/sda"], PATIENCE)
     (call,) = fake.calls()
     assert (call.locale, call.stdin, call.leads) == ("C", "/dev/null", True)
 
@@ -56,14 +50,14 @@ def test_it_runs_in_the_c_locale_without_input_in_a_group_of_its_own(fake: FakeS
 def test_a_call_that_hangs_and_ignores_sigterm_is_killed_in_time(fake: FakeSmartctl, output: bool) -> None:
     fake.answers("sda", hang(output=output))
     started = time.monotonic()
-    assert Ending.TIMEOUT is Runner().run([str(fake.program), "/dev/sda"], 1.0).ending
-    assert 1.0 <= time.monotonic() - started < 1.0 + running.GRACE
+    assert Ending.TIMEOUT is Runner().run([str(fake.program), "/dev/sda"], SHORT).ending
+    assert SHORT <= time.monotonic() - started < SHORT + running.GRACE + SLOWER
     assert gone(fake.calls()[0].pid)
 
 
 def test_its_children_are_killed_with_it(fake: FakeSmartctl) -> None:
     fake.answers("sda", hang(child=True))
-    Runner().run([str(fake.program), "/dev/sda"], 1.0)
+    Runner().run([str(fake.program), "/dev/sda"], SHORT)
     child = fake.child()
     assert child is not None
     until(lambda: gone(child))
@@ -71,14 +65,14 @@ def test_its_children_are_killed_with_it(fake: FakeSmartctl) -> None:
 
 def test_a_process_that_closes_its_output_and_stays_is_killed() -> None:
     started = time.monotonic()
-    run = Runner().run([sys.executable, "-c", "import os, time; os.close(1); time.sleep(60)"], 1.0)
+    run = Runner().run([sys.executable, "-c", "import os, time; os.close(1); time.sleep(60)"], SHORT)
     assert Ending.TIMEOUT is run.ending
-    assert time.monotonic() - started < 1.0 + running.GRACE
+    assert time.monotonic() - started < SHORT + running.GRACE + SLOWER
 
 
 def test_too_much_output_is_cut_and_the_process_killed(fake: FakeSmartctl) -> None:
     fake.answers("sda", garbage(b"x" * 1024, times=8 * 1024))
-    assert Ending.FLOOD is Runner().run([str(fake.program), "/dev/sda"], 10).ending
+    assert Ending.FLOOD is Runner().run([str(fake.program), "/dev/sda"], PATIENCE).ending
     assert gone(fake.calls()[0].pid)
 
 
@@ -86,16 +80,16 @@ def test_a_death_by_signal_is_told_with_what_was_printed(fake: FakeSmartctl, tmp
     capture = tmp_path / "capture.json"
     capture.write_text("0123456789")
     fake.answers("sda", half(capture))
-    assert Run(Ending.SIGNALLED, signal.SIGKILL, b"01234") == Runner().run([str(fake.program), "/dev/sda"], 10)
+    assert Run(Ending.SIGNALLED, signal.SIGKILL, b"01234") == Runner().run([str(fake.program), "/dev/sda"], PATIENCE)
 
 
 def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
     script = tmp_path / "not_a_program"
     script.write_text("\x00")
-    assert Runner().run([str(script)], 10).status == errno.EACCES
+    assert Runner().run([str(script)], PATIENCE).status == errno.EACCES
     script.chmod(0o755)
     for path, code in ((script, errno.ENOEXEC), (tmp_path / "none", errno.ENOENT)):
-        assert Run(Ending.REFUSED, code) == Runner().run([str(path)], 10)
+        assert Run(Ending.REFUSED, code) == Runner().run([str(path)], PATIENCE)
 
 
 def test_a_process_that_survives_sigkill_is_left_alone_and_the_next_one_runs(fake: FakeSmartctl) -> None:
@@ -105,14 +99,14 @@ def test_a_process_that_survives_sigkill_is_left_alone_and_the_next_one_runs(fak
     asked: list[tuple[int, int]] = []
     runner = Runner(kill=lambda pid, number: asked.append((pid, number)))
     started = time.monotonic()
-    assert Run(Ending.STUCK) == runner.run([str(fake.program), "/dev/sda"], 0.5)
-    assert time.monotonic() - started < 1.5 + running.GRACE
+    assert Run(Ending.STUCK) == runner.run([str(fake.program), "/dev/sda"], SHORT)
+    assert time.monotonic() - started < SHORT + running.GRACE + SLOWER
     (call,) = fake.calls()
     assert [(call.pid, signal.SIGKILL)] == asked
-    assert Run(Ending.EXITED, 0, b"fine") == runner.run([str(fake.program), "/dev/sdb"], 10)
+    assert Run(Ending.EXITED, 0, b"fine") == runner.run([str(fake.program), "/dev/sdb"], PATIENCE)
     os.kill(call.pid, signal.SIGKILL)
     until(lambda: gone(call.pid))
-    runner.run(["/bin/true"], 10)
+    runner.run(["/bin/true"], PATIENCE)
     assert not Path(f"/proc/{call.pid}").exists()  # reaped by the next run
 
 
@@ -124,7 +118,7 @@ def test_close_ends_a_run_at_once(fake: FakeSmartctl) -> None:
     thread.start()
     until(fake.calls)
     runner.close()
-    thread.join(5)
+    thread.join(PATIENCE)
     assert [run.ending for run in found] == [Ending.TIMEOUT]
 
 
@@ -141,7 +135,7 @@ def test_a_hundred_runs_leave_no_descriptor_and_no_process(fake: FakeSmartctl) -
     before = len(list(Path("/proc/self/fd").iterdir()))
     runner = Runner()
     for _ in range(100):
-        runner.run(["/bin/true"], 10)
+        runner.run(["/bin/true"], PATIENCE)
     assert before == len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -192,5 +186,5 @@ def test_a_smartctl_that_a_stranger_started_blinds_no_disk(tmp_path: Path, users
 
 def test_a_real_run_is_not_taken_for_a_left_over_one(fake: FakeSmartctl) -> None:
     fake.answers("sda", replay(fake.program, status=0))
-    Runner().run([str(fake.program), "/dev/sda"], 10)
+    Runner().run([str(fake.program), "/dev/sda"], PATIENCE)
     assert frozenset() == left_over(Path("/proc"), str(fake.program), 0.0)

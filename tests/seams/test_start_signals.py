@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.fakes.until import PATIENCE
+
 HANGING = """
 import logging, threading
 from gpuwatch import daemon
@@ -24,7 +26,7 @@ def test_a_start_that_hangs_is_ended_in_order(number: signal.Signals) -> None:
         assert started.stdout is not None
         assert started.stdout.readline() == "building\n"
         started.send_signal(number)
-        _, said = started.communicate(timeout=10)
+        _, said = started.communicate(timeout=PATIENCE)
     assert started.returncode == 0
     assert "stopped before the start was complete" in said
     assert "Traceback" not in said

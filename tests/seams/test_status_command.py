@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import bcrypt
 import pytest
 
 from gpuwatch.cli import main
+from gpuwatch.export.webconfig import WebConfig
 from tests.fakes.web import Answers, serving
 
 
@@ -60,3 +62,49 @@ def test_an_answer_of_something_else_is_no_traceback(
     with serving(tmp_path, answers=Odd(page)) as served:
         assert main(["status", "--socket", str(served.path)]) == 3
     assert capsys.readouterr().err == "gpuwatch status: what answers there is no gpuwatch, or one of another version\n"
+
+
+@pytest.mark.parametrize(("waits", "mark"), [(True, "."), (False, "!")])
+def test_a_driver_that_is_waited_for_is_said_without_an_alarm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, waits: bool, mark: str
+) -> None:
+    reasons = ["the last sample is 12 s old", "driver no_nodes: its nodes"]
+    page = {**PAGE, "reasons": reasons, "driver": {"state": "no_nodes", "words": "its nodes", "waits": waits}}
+    with serving(tmp_path, answers=Odd(page)) as served:
+        assert main(["status", "--socket", str(served.path)]) == 1  # nothing can be told of the GPUs, as long as it lasts
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if line[4:] in reasons] == [f"  ! {reasons[0]}", f"  {mark} {reasons[1]}"]
+
+
+NO_LIBRARY = "libnvidia-ml.so.1 is not there"
+
+
+@pytest.mark.parametrize("reasons", [[], [f"driver no_library: {NO_LIBRARY}"]])
+def test_why_there_is_no_driver_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], reasons: list[str]) -> None:
+    page = {**PAGE, "reasons": reasons, "driver": {"state": "no_library", "words": NO_LIBRARY, "waits": False}}
+    with serving(tmp_path, answers=Odd(page)) as served:
+        main(["status", "--socket", str(served.path)])
+    assert capsys.readouterr().out.count(f"driver no_library: {NO_LIBRARY}") == 1
+
+
+def test_what_is_sent_to_nobody_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = {**PAGE, "telling": {"nobody": False, "problems": [], "unheard": ["warnings are sent to nobody: no route"]}}
+    with serving(tmp_path, answers=Odd(page)) as served:
+        main(["status", "--socket", str(served.path)])
+    assert "messages: warnings are sent to nobody: no route" in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("command", [["status"], ["silence", "--list"], ["silence", "--for", "1h"], ["silence", "--end", "x"]])
+def test_a_daemon_that_wants_a_password_answers_and_the_option_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    hashed = bcrypt.hashpw(b"right", bcrypt.gensalt(4))
+    (tmp_path / "password").write_text("prom:wrong")
+    with serving(tmp_path, answers=Odd(PAGE), web=WebConfig(users={"prom": hashed})) as served:
+        words = [*command, "--host", served.address]
+        assert main(words) == 2
+        said = capsys.readouterr().err
+        assert "the daemon wants a user and password: name a file with USER:PASSWORD by --password-file" in said
+        assert main([*words, "--password-file", str(tmp_path / "password")]) == 2
+        said = capsys.readouterr().err
+        assert f"the daemon does not accept the user and password in {tmp_path / 'password'} (--password-file)" in said

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from gpuwatch.model.delivery import Outcome
 from gpuwatch.store import Store
 from tests.fakes.clock import FakeClock
 from tests.fakes.store_home import FILLED, Home, fill, powers, run
-from tests.fakes.store_nouns import EPOCH, delivery, gpu_target, incident, round_of, ulid, view
-from tests.fakes.until import until
+from tests.fakes.store_nouns import EPOCH, delivery, gpu_target, incident, round_of, told, ulid, view
+from tests.fakes.until import PATIENCE, until
 
 
 @pytest.fixture
@@ -44,11 +45,32 @@ def test_attempts_and_ends_of_deliveries_are_kept(opened: Home) -> None:
     run(first)
     first.commit([], [], [delivery(1), delivery(2)])
     first.attempted(delivery(1), Outcome.retry("status 503"), 99.0)
-    assert first.attempted(delivery(2), Outcome.sent(), None).wait(10)
+    assert first.attempted(delivery(2), Outcome.sent(), None).wait(PATIENCE)
     assert first.stop(10)
     second = opened()
     run(second)
     assert [(item.id, item.attempt, item.not_before) for item in second.memory().deliveries] == [(delivery(1).id, 1, 99.0)]
+
+
+def test_a_row_that_no_database_takes_costs_its_own_commit_as_a_whole_and_no_other(
+    opened: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A told-mark without its delivery would be an alert that nobody is told of."""
+    first = opened()
+    odd = replace(delivery(2), attempt=1 << 70)
+    tickets = [  # all wait for the file to be opened, and go into it together
+        first.commit([incident(1), incident(2)]),
+        first.commit(told=[told(1)], deliveries=[delivery(1)]),
+        first.commit(told=[told(2)], deliveries=[odd]),
+    ]
+    run(first)
+    assert [ticket.wait(PATIENCE) for ticket in tickets] == [True, True, False]
+    assert len([line for line in caplog.messages if "gives up 2 rows that no database takes" in line]) == 1
+    assert first.stop(10)
+    second = opened()
+    run(second)
+    found = second.memory()
+    assert (found.incidents, found.told, found.deliveries) == ([incident(1), incident(2)], [told(1)], [delivery(1)])
 
 
 def test_observed_beats_become_rows(opened: Home) -> None:
@@ -101,7 +123,7 @@ def test_ids_sort_after_those_of_the_last_run_though_the_clock_stepped_back(tmp_
     options = config.Store(url=f"sqlite:///{tmp_path / 'gpuwatch.db'}")
     first = Store(options, "machine-1", clock)
     first.start()
-    assert first.commit([incident(500_000_000)]).wait(10)
+    assert first.commit([incident(500_000_000)]).wait(PATIENCE)
     assert first.stop(10)
     second = Store(options, "machine-1", clock)
     second.start()

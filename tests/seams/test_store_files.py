@@ -15,8 +15,8 @@ from gpuwatch.store import Memory
 from gpuwatch.store.migrations import HISTORY_LAYOUT, STATE_LAYOUT, Layout, Step
 from gpuwatch.store.records import incident_row
 from tests.fakes.store_home import FILLED, Home, fill, fill_more, powers, run
-from tests.fakes.store_nouns import EPOCH, delivery, gpu_target, incident, round_of, told, ulid, view
-from tests.fakes.until import until
+from tests.fakes.store_nouns import EPOCH, delivery, gpu_target, incident, round_of, silence, told, ulid, view
+from tests.fakes.until import PATIENCE, until
 
 
 @pytest.fixture
@@ -91,11 +91,11 @@ def test_an_alert_memory_that_is_removed_under_a_run_is_written_anew_with_all_th
     for path in tmp_path.glob("state.db*"):
         path.unlink()
     first.commit([incident(3)])
-    until(lambda: first.problem() == "" and (tmp_path / "state.db").exists(), 10)
+    until(lambda: first.problem() == "" and (tmp_path / "state.db").exists())
     assert first.stop(10)
     second = opened()
     run(second)
-    assert second.memory() == Memory([incident(1), incident(2), incident(3)], [told(1)], [delivery(1)])
+    assert second.memory() == Memory([incident(1), incident(2), incident(3)], [told(1)], [delivery(1)], [silence(1)])
     assert second.load_state("engine") == (3, b"state")
 
 
@@ -151,7 +151,7 @@ def test_another_programs_database_is_left_alone(tmp_path: Path, opened: Home) -
     store.start()
     assert "another program's" in store.problem()
     assert files(tmp_path) == {"gpuwatch.db", "state.db"}
-    assert store.commit([incident(1)]).wait(10)
+    assert store.commit([incident(1)]).wait(PATIENCE)
 
 
 @pytest.mark.parametrize("name", ["gpuwatch", "state"])
@@ -169,12 +169,12 @@ def test_a_locked_file_holds_nothing_up_and_is_used_once_it_is_free(tmp_path: Pa
     assert len(notes) == (1 if name == "state" else 0)
     ticket = second.commit([incident(3)])
     second._rounds.put(round_of(3))
-    assert ticket.wait(0.05) is False if name == "state" else ticket.wait(10)
+    assert ticket.wait(0.05) is False if name == "state" else ticket.wait(PATIENCE)
     holder.execute("ROLLBACK")
     holder.close()
-    assert ticket.wait(15)
-    until(lambda: len(powers(second)) == 24, 15)
-    until(lambda: second.problem() == "", 15)
+    assert ticket.wait(PATIENCE)
+    until(lambda: len(powers(second)) == 24)
+    until(lambda: second.problem() == "")
     assert [item.id for item in second.memory().incidents] == [ulid(1), ulid(2), ulid(3)]
     assert second.memory().deliveries == [delivery(1)]
 
@@ -187,7 +187,7 @@ def newer(path: Path, schema: int, reads: int) -> None:
         if path.name == "state.db":
             database.execute("ALTER TABLE incident ADD COLUMN mood TEXT")
             database.execute('UPDATE incident SET data = replace(data, \'{"id"\', \'{"mood":1,"id"\')')
-            database.execute("CREATE TABLE silence (id TEXT)")
+            database.execute("CREATE TABLE acknowledgement (id TEXT)")
     database.close()
 
 
@@ -203,7 +203,7 @@ def test_a_downgrade_keeps_the_newer_files_aside_and_alerts_where_their_version_
     newer(tmp_path / "state.db", 9, 1 if readable else 9)
     second = opened()
     notes = " | ".join(run(second))
-    assert "schema 9, ours is 1" in notes
+    assert "schema 9, ours is 2" in notes
     assert "schema 7, ours is 1" in notes
     assert (aside(tmp_path, "newer-v7"), aside(tmp_path, "newer-v9")) == (["gpuwatch"], ["state"])
     assert second.memory() == (FILLED if readable else Memory([], [], []))
@@ -249,7 +249,7 @@ def test_an_older_alert_memory_is_copied_and_migrated(tmp_path: Path, opened: Ho
         "the alert memory was migrated from schema 0 to 1",
     ]
     assert store.memory().incidents == [incident(1)]
-    assert store.commit([incident(2)], [told(2)], [delivery(2)]).wait(10)
+    assert store.commit([incident(2)], [told(2)], [delivery(2)]).wait(PATIENCE)
     with sqlite3.connect(tmp_path / "state.db.schema-0") as copy:
         assert copy.execute("SELECT alarm FROM incident").fetchall() == [("gpu_overheating",)]
     copy.close()
@@ -270,8 +270,32 @@ def test_a_migration_that_fails_half_way_leaves_the_old_schema_and_is_tried_agai
     store = opened(state_layout=Layout("alert memory", STATE_LAYOUT.metadata, steps, precious=True))
     (note,) = (note for note in store.start() if "without the alert memory" in note)
     assert "no such table" in note
-    until(lambda: store.problem() == "", 15)
+    until(lambda: store.problem() == "")
     assert (len(tries), store.memory().incidents) == (2, [incident(1)])
+    assert [path.name for path in tmp_path.glob("state.db.schema-*")] == ["state.db.schema-0"]  # one, whatever the tries
+
+
+def test_a_second_upgrade_leaves_the_copy_of_the_first_as_it_is(tmp_path: Path, opened: Home) -> None:
+    """Between the two lies a downgrade, under which the older gpuwatch began a memory of its own."""
+    layout = Layout("alert memory", STATE_LAYOUT.metadata, (Step(1, rename_alarm, reads=1),), precious=True)
+    names = ["state.db.schema-0", "state.db.schema-0-2"]
+    kept: list[bytes] = []
+    for name in names:
+        old_alert_memory(tmp_path / "state.db")
+        if kept:
+            with sqlite3.connect(tmp_path / "state.db") as database:
+                database.execute("DELETE FROM incident")
+            database.close()
+        store = opened(state_layout=layout)
+        assert run(store)[0] == f"the alert memory was copied to {name} before its migration"
+        assert store.stop(10)
+        kept.append((tmp_path / name).read_bytes())
+        for path in tmp_path.glob("state.db*"):
+            if ".schema-" not in path.name:
+                path.unlink()
+    assert [(tmp_path / name).read_bytes() for name in names] == kept
+    assert kept[0] != kept[1]
+    assert sorted(path.name for path in tmp_path.glob("*.schema-*")) == names
 
 
 def test_a_long_migration_of_the_history_holds_up_neither_the_start_nor_alerts(opened: Home) -> None:
@@ -291,10 +315,10 @@ def test_a_long_migration_of_the_history_holds_up_neither_the_start_nor_alerts(o
     second = opened(history_layout=Layout("history", HISTORY_LAYOUT.metadata, steps))
     second.start()
     until(lambda: "the history is being migrated from schema 1 to 2" in second.problem())
-    assert second.commit([incident(3)]).wait(10)
+    assert second.commit([incident(3)]).wait(PATIENCE)
     assert not second._writer.history.ready
     release.set()
-    until(lambda: second.problem() == "", 10)
+    until(lambda: second.problem() == "")
     assert powers(second) == [1.0] * 8 + [2.0] * 8
 
 

@@ -16,6 +16,7 @@ from gpuwatch import config
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.store import Store
 from tests.fakes.store_nouns import EPOCH, ulid
+from tests.fakes.until import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,7 +47,7 @@ def killed(kills: int, folder: Path, seed: int) -> tuple[int, int]:
                     os.kill(pid, signal.SIGKILL)
             stored = check(folder, acknowledged)
         parent.stdin.close()
-        assert parent.wait(10) == 0
+        assert parent.wait(PATIENCE) == 0
     return len(acknowledged), stored
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.store.lock import LockedError, lock
+from tests.fakes.until import PATIENCE
 
 HOLD = """
 import sys, pathlib
@@ -29,7 +30,7 @@ def test_a_second_process_is_told_who_has_the_store_and_gets_it_when_that_one_is
             lock(path)
         assert str(refused.value) == f"{path.parent} is in use by another gpuwatch (process {first.pid})"
         first.kill()
-        first.wait(5)
+        first.wait(PATIENCE)
     held = lock(path)
     assert held is not None
     os.close(held)

@@ -13,7 +13,7 @@ import pytest
 
 from gpuwatch.store.private import make_folder
 from tests.fakes.store_home import Home, fill, run
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 # A umask belongs to a process: in this one, other threads would write under it too.
 STARTED = """
@@ -48,7 +48,7 @@ def test_folders_and_files_have_their_modes_whatever_the_umask(tmp_path: Path, u
         assert child.stdout is not None
         assert child.stdout.readline() == "filled\n"
         found = {path.name: mode(path) for path in folder.iterdir()}
-        child.communicate("\n", timeout=10)
+        child.communicate("\n", timeout=PATIENCE)
     names = {f"{name}.db{suffix}" for name in ("state", "gpuwatch") for suffix in ("", "-wal", "-shm")}
     assert found == dict.fromkeys({*names, "state.lock"}, 0o640)
     assert [mode(path) for path in (folder, folder.parent, folder.parent.parent)] == [0o750] * 3
@@ -101,10 +101,10 @@ def test_what_is_no_file_is_called_by_its_name_left_alone_and_got_over(
     make(path)
     try:
         store.start()
-        until(lambda: store.problem() == f"the {layout} cannot be used: {path} is no regular file but {words}", 10)
+        until(lambda: store.problem() == f"the {layout} cannot be used: {path} is no regular file but {words}")
         assert not path.is_file()
         path.rmdir() if path.is_dir() else path.unlink()
-        until(lambda: store.problem() == "", 10)
+        until(lambda: store.problem() == "")
     finally:
         home.close()
 

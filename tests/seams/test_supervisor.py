@@ -24,10 +24,10 @@ from gpuwatch.sampling.supervisor import Supervisor
 from gpuwatch.sources import wire
 from tests.fakes.scripted import EVENT, Stage
 from tests.fakes.undying import Undying
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, SLOWER, until
 from tests.fakes.written import Written
 
-QUICK = Patience(deadline=0.7, start=5, grace=0.3, first=0.01, limit=0.05, steady=60)
+QUICK = Patience(deadline=1.0, start=20, grace=0.3, first=0.01, limit=0.05, steady=60)
 RESTARTS = own.COLLECTOR_RESTARTS
 
 
@@ -79,7 +79,7 @@ class Scene:
         """Return the values of a metric that came for a target, in their order."""
         return [reading.values[metric] for reading in list(self.came) if reading.target.key == key and metric in reading.values]
 
-    def beat(self, crew: Crew, is_true: Callable[[], object], seconds: float = 10.0) -> None:
+    def beat(self, crew: Crew, is_true: Callable[[], object], seconds: float = PATIENCE) -> None:
         """Ask again and again until something is true."""
 
         def asked() -> object:
@@ -95,7 +95,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     scene = Scene(tmp_path)
     yield scene
     for crew in scene.crews:
-        crew.stop(4)
+        crew.stop(SLOWER)
         assert crew.pids() == []
     until(lambda: all(child.poll() is not None for child in scene.stage.children))
 
@@ -147,7 +147,7 @@ def test_a_worker_that_crashes_twenty_times_is_replaced_twenty_times(scene: Scen
     caplog.set_level(logging.INFO)
     crew = scene.supervisor("alpha")
     scene.stage.play("alpha", all="crash")
-    scene.beat(crew, lambda: numbers(crew, "alpha")[RESTARTS["crash"]] >= 20, 18)
+    scene.beat(crew, lambda: numbers(crew, "alpha")[RESTARTS["crash"]] >= 20)
     assert scene.came == []
     scene.stage.play("alpha")
     scene.beat(crew, lambda: scene.came and not crew.problem())
@@ -186,7 +186,7 @@ def test_a_worker_that_makes_no_sense_is_replaced_by_one_that_does(scene: Scene,
     def spawn(name: str) -> Process:
         return scene.stage.run(broken.pop()) if broken else scene.stage.spawn(name)
 
-    crew = scene.supervisor("alpha", patience=Patience(deadline=1.5, start=1.5, grace=0.3, first=0.01), spawn=spawn)
+    crew = scene.supervisor("alpha", patience=Patience(deadline=3, start=3, grace=0.3, first=0.01, limit=0.5), spawn=spawn)
     problems: set[str] = set()
 
     def well() -> bool:
@@ -196,6 +196,24 @@ def test_a_worker_that_makes_no_sense_is_replaced_by_one_that_does(scene: Scene,
     scene.beat(crew, well)
     assert any(problem.startswith(words) for problem in problems), problems
     assert broken == []
+
+
+def test_a_worker_that_ended_before_it_was_told_anything_is_said_to_have_ended(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    broken = ["raise SystemExit(5)"]
+
+    def spawn(name: str) -> Process:
+        if not broken:
+            return scene.stage.spawn(name)
+        child = scene.stage.run(broken.pop())
+        until(lambda: child._process.poll() is not None)
+        return child
+
+    crew = scene.supervisor("alpha", spawn=spawn)
+    scene.beat(crew, lambda: scene.came and not crew.problem())
+    assert caplog.messages[0].startswith("gpuwatch-test ended unasked (exit status 5)"), caplog.messages
 
 
 def test_a_process_that_cannot_be_started_is_tried_again(scene: Scene) -> None:
@@ -224,14 +242,14 @@ def test_processes_that_survive_sigkill_are_three_at_most_and_the_stop_does_not_
             return stuck[-1]
         return scene.stage.spawn(name)
 
-    crew = scene.supervisor("alpha", patience=Patience(deadline=0.4, start=0.4, grace=0.05, first=0.01), spawn=spawn)
+    crew = scene.supervisor("alpha", patience=Patience(deadline=1, start=1.5, grace=0.05, first=0.01, limit=0.5), spawn=spawn)
     scene.beat(crew, lambda: "stuck in the kernel" in crew.problem())
     assert (crew.pids(), [process.kills for process in stuck]) == ([1, 2, 3], [1, 1, 1])
     assert numbers(crew, "alpha")[own.COLLECTOR_HUNG] == 1.0
     stuck[0].let_go()
     scene.beat(crew, lambda: scene.came)
     crew.stop(0.5)
-    assert not crew._thread.is_alive()
+    until(lambda: not crew._thread.is_alive())
     assert crew.pids()[:2] == [2, 3]
     for process in stuck:
         process.let_go()
@@ -272,11 +290,11 @@ def test_a_full_queue_drops_the_oldest_and_is_counted(scene: Scene) -> None:
 
     def spawn(name: str) -> Process:
         busy.set()
-        gate.wait(10)
+        gate.wait(PATIENCE)
         return scene.stage.spawn(name)
 
     crew = scene.supervisor("alpha", spawn=spawn)
-    assert busy.wait(10)
+    assert busy.wait(PATIENCE)
     for _ in range(1500):
         crew.ask(Tier.FAST)
     queue = next(reading for reading in crew.readings(0.0) if reading.target.subject is own.QUEUE)
@@ -290,7 +308,7 @@ def test_stop_ends_a_worker_that_hangs(scene: Scene) -> None:
     scene.stage.play("alpha", all="hang")
     crew.ask(Tier.FAST)
     until(lambda: scene.stage.children)
-    crew.stop(4)
+    crew.stop(SLOWER)
     assert crew.pids() == []
     assert scene.stage.children[0].poll() == 0  # it left at the end of its pipe and needed no signal
 
@@ -298,7 +316,7 @@ def test_stop_ends_a_worker_that_hangs(scene: Scene) -> None:
 def test_stop_kills_a_worker_that_does_not_leave(scene: Scene) -> None:
     crew = scene.supervisor("alpha", spawn=lambda _: scene.stage.run("import threading; threading.Event().wait()"))
     until(crew.pids)
-    crew.stop(1)
+    crew.stop(3)
     assert crew.pids() == []
     assert scene.stage.children[0].poll() == -signal.SIGKILL
 
@@ -371,7 +389,7 @@ def test_secrets_do_not_reach_a_worker(scene: Scene) -> None:
     )
     crew = scene.supervisor("alpha", spawn=lambda _: scene.stage.run(code))
     until(crew.pids)
-    crew.stop(4)
+    crew.stop(SLOWER)
     assert (b"alpha" in seen.read_bytes(), b"hush" in seen.read_bytes()) == (True, False)
 
 

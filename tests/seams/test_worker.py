@@ -17,7 +17,7 @@ from gpuwatch.model.reading import Tier
 from gpuwatch.sampling.child import Child
 from gpuwatch.sources import wire
 from tests.fakes.scripted import ROOT, Stage
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, SLOWER, until
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_a_worker_ends_at_the_end_of_its_pipe_even_while_a_source_hangs(stage: S
     child.send(wire.pack(wire.Ask(1, Tier.FAST)))
     assert child.poll() is None
     child.dismiss()
-    until(lambda: child.poll() is not None, 2)
+    until(lambda: child.poll() is not None)
     assert child.poll() == 0
     assert list(frames) == []
 
@@ -142,7 +142,7 @@ def test_a_worker_ends_with_a_bad_frame(stage: Stage) -> None:
     child, frames = begin(stage, "alpha")
     round_(child, frames, 1)
     child.send(b"\xff\xff\xff\xff")
-    until(lambda: child.poll() is not None, 2)
+    until(lambda: child.poll() is not None)
     assert child.poll() == 1
 
 
@@ -150,8 +150,16 @@ def test_a_source_that_leaves_the_interpreter_ends_the_worker(stage: Stage) -> N
     stage.play("alpha", all="exit")
     child, _ = begin(stage, "alpha")
     child.send(wire.pack(wire.Ask(1, Tier.FAST)))
-    until(lambda: child.poll() is not None, 5)
+    until(lambda: child.poll() is not None)
     assert child.poll() == 1
+
+
+def test_a_source_whose_library_leaves_the_interpreter_when_it_is_imported_costs_itself(stage: Stage) -> None:
+    stage.play("alpha", build_exit="no")
+    child, frames = begin(stage, "alpha", "beta")
+    came = round_(child, frames, 1, Tier.FAST)
+    assert gots(came) == [("beta", "beta")]
+    assert [frame.words for frame in came if isinstance(frame, wire.Failed)][-1] == "cannot be built: SystemExit: no"
 
 
 def test_killing_a_worker_kills_what_it_started(stage: Stage, tmp_path: Path) -> None:
@@ -278,9 +286,9 @@ def test_kill_9_of_the_daemon_ends_a_hanging_worker_within_a_second(tmp_path: Pa
     is_there = Path(f"/proc/{worker}/stat").exists
     assert is_there()
     daemon.kill()
-    daemon.wait(5)
+    daemon.wait(PATIENCE)
     try:
-        until(lambda: not is_there() or " Z " in Path(f"/proc/{worker}/stat").read_text(), 1)
+        until(lambda: not is_there() or " Z " in Path(f"/proc/{worker}/stat").read_text(), 1 + SLOWER)
     finally:
         daemon.stdout.close()
         if holder:

@@ -13,6 +13,7 @@ from gpuwatch.rules import promql
 from gpuwatch.rules.language import metrics
 from gpuwatch.rules.load import load
 from gpuwatch.rules.rule import Rule
+from tests.fakes.until import PATIENCE
 
 RULES = load(shipped.folder("alerts"), {}, "gpuwatch.toml")
 BY_NAME = {rule.name: rule for rule in RULES}
@@ -77,5 +78,5 @@ def test_no_text_names_a_command_that_does_not_exist() -> None:
 def test_prometheus_takes_the_generated_rules(tmp_path: Path) -> None:
     (tmp_path / "rules.yml").write_text(promql.rule_file(RULES, 15))
     command = ["promtool", "check", "rules", "--lint-fatal", str(tmp_path / "rules.yml")]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (result.returncode, result.stderr, "7 rules found" in result.stdout) == (0, "", True)

@@ -1,5 +1,6 @@
 """What the documentation says is what the program does."""
 
+import json
 import re
 import subprocess
 import sys
@@ -9,8 +10,11 @@ import pytest
 
 from gpuwatch import config, notify, shipped
 from gpuwatch.cli import COMMANDS, main
+from gpuwatch.export.families import FAMILIES
+from gpuwatch.export.process import ProcessText
 from gpuwatch.places import Places
 from gpuwatch.rules import load as rules
+from tests.fakes.until import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -19,6 +23,20 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 def test_the_page_of_metrics_is_made_from_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["metrics", "--markdown"]) == 0
     assert capsys.readouterr().out == (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+
+
+def test_every_family_of_the_page_is_listed_and_what_a_library_adds_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert [family.name for family in FAMILIES if f"| `{family.name}` |" not in listed] == []
+    ours = re.findall(r"^# TYPE (\S+)", ProcessText().text(openmetrics=False), re.MULTILINE)
+    assert {name for name in ours if name != "python_info" and not name.startswith("process_")} == set()
+    assert "`python_info`, and `process_*`" in listed
+    assert main(["metrics", "--subject", "build"]) == 0
+    assert capsys.readouterr().out == "gpuwatch_build_info{version=..., python=...}\n    info. This gpuwatch.\n"
+    assert main(["metrics", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {family.name for family in FAMILIES} == {one["family"] for one in found}
+    assert {tuple(one) for one in found} == {tuple(found[0])}
 
 
 def test_the_first_screen_of_the_readme_installs_runs_and_tests() -> None:
@@ -37,7 +55,7 @@ def test_every_command_that_the_readme_shows_exists_and_has_help_with_an_example
     assert {"run", "status", "demo", "read", "metrics", "config"} <= named
     for name in COMMANDS:
         done = subprocess.run(
-            [sys.executable, "-m", "gpuwatch", name, "--help"], capture_output=True, text=True, timeout=15, check=True
+            [sys.executable, "-m", "gpuwatch", name, "--help"], capture_output=True, text=True, timeout=PATIENCE, check=True
         )
         assert f"example: gpuwatch {name}" in done.stdout
 
@@ -71,7 +89,7 @@ def test_every_dependency_has_its_line() -> None:
 
 
 def test_nothing_in_the_repository_names_this_machine() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=15, check=False)
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     if listed.returncode != 0:
         pytest.skip("not a git checkout")
     wrong = re.compile(r"/wo" + r"rk/|pyp" + r"i-mirror|/root/\.")

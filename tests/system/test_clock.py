@@ -16,7 +16,7 @@ import pytest
 
 from tests.fakes.gpu_server import GpuServer
 from tests.fakes.receiver import Receiver
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 from tests.fakes.wall import WrongClock, build
 
 HOUR, YEARS = 3600, 5 * 365 * 86400
@@ -26,7 +26,7 @@ GROWTH = 12 << 20  # bytes; APScheduler's own trigger would make millions of run
 
 def until_wrong(server: GpuServer, by: int) -> None:
     """Wait until the daemon's clock is wrong by so much."""
-    pause, end = threading.Event(), time.monotonic() + 10
+    pause, end = threading.Event(), time.monotonic() + PATIENCE
     while abs(server.daemon.status()["now"] - time.time() - by) > 5:
         assert time.monotonic() < end
         pause.wait(0.1)
@@ -40,7 +40,7 @@ def resident(pid: int) -> int:
 def is_read(server: GpuServer) -> None:
     """Fail unless GPU 0 is read at about its pace (5 times a second): a schedule that lost its step waits for hours."""
     before = server.nvml.calls("nvmlDeviceGetTemperature", 0)
-    until(lambda: server.nvml.calls("nvmlDeviceGetTemperature", 0) >= before + 5, 5)
+    until(lambda: server.nvml.calls("nvmlDeviceGetTemperature", 0) >= before + 5)
 
 
 def rounds(server: GpuServer) -> list[int]:
@@ -63,7 +63,7 @@ def steps(folder: Path, receiver: Receiver, clock: WrongClock) -> None:
             clock.by(wrong)  # the first while the message waits for its group
             until_wrong(server, wrong)
             is_read(server)
-            server.moves([0], 5)
+            server.moves([0])
             page = server.answers_quickly()
             assert page.state("gpuwatch_alert_state", gpu="1") == "firing", wrong
             assert page.state("gpuwatch_alert_state", gpu="2", severity="critical") == "pending", wrong

@@ -18,6 +18,7 @@ import pytest
 
 from tests.fakes.gpu_server import GpuServer
 from tests.fakes.receiver import Answer, Receiver
+from tests.fakes.until import PATIENCE, SLOWER, until
 
 HOUR = 3600
 KILLS = 10
@@ -25,11 +26,11 @@ KILLS = 10
 
 def query(server: GpuServer, statement: str) -> list[tuple[Any, ...]]:
     """Ask the alert memory of a daemon; it may be running."""
-    with closing(sqlite3.connect(server.daemon.database.with_name("state.db"), timeout=5)) as state, state:
+    with closing(sqlite3.connect(server.daemon.database.with_name("state.db"), timeout=PATIENCE)) as state, state:
         return state.execute(statement).fetchall()
 
 
-def until_stored(server: GpuServer, statement: str, seconds: float = 12.0) -> None:
+def until_stored(server: GpuServer, statement: str, seconds: float = PATIENCE) -> None:
     """Wait until the alert memory has a row for this."""
     pause, end = threading.Event(), time.monotonic() + seconds
     while not query(server, statement):
@@ -37,9 +38,9 @@ def until_stored(server: GpuServer, statement: str, seconds: float = 12.0) -> No
         pause.wait(0.05)
 
 
-def until_alerts(server: GpuServer, count: int) -> None:
-    """Wait until so many GPUs are known to be lost."""
-    server.daemon.until(lambda page: len(page.all("gpuwatch_alert_state", rule="gpu_dropped", state="firing")) == count, 15)
+def about(receiver: Receiver) -> set[str]:
+    """Return the GPUs of which messages have come."""
+    return {alert["labels"]["gpu"] for got in list(receiver.requests) for alert in got.json["alerts"]}
 
 
 def age(server: GpuServer, seconds: float) -> None:
@@ -70,7 +71,7 @@ def dead(folder: Path) -> None:
         receiver.wait(1)
         server.daemon.wait_ready()
         server.nvml.lose(2)
-        until_alerts(server, 2)
+        server.until_dropped(2)
         server.daemon.kill()
         receiver.always = Answer(503)
         server.daemon.start()
@@ -81,7 +82,7 @@ def dead(folder: Path) -> None:
         refused = len(receiver.requests)
         receiver.always = Answer(200)
         server.daemon.start()
-        receiver.wait(refused + 2, 15)
+        receiver.wait(refused + 2)
         until_stored(server, "SELECT 1 WHERE (SELECT count(*) FROM delivery WHERE state = 'sent') = 2")
         assert server.daemon.status()["telling"]["problems"] == []
         assert server.daemon.stop() == 0
@@ -91,6 +92,9 @@ def dead(folder: Path) -> None:
         assert got[0].headers["webhook-id"] == first == receiver.requests[0].headers["webhook-id"]
         assert all(one.json["late_seconds"] >= HOUR for one in got)
         assert len({one.headers["webhook-id"] for one in receiver.requests}) == 2
+        # a run says once that it met it dead, however often it tries; the run that met it well has nothing to say
+        said = [server.said(f"receiver oncall: messages wait: {words}") for words in ("connection refused", "status 503")]
+        assert (said, server.said("receiver oncall takes messages again")) == ([1, 1], 0)
 
 
 # --- killed -------------------------------------------------------------------------------------------------------------
@@ -103,12 +107,8 @@ def killed(folder: Path, seed: int = 1, kills: int = KILLS) -> None:
         receiver.always = Answer(200, delay=0.05)  # something lies between the send and the mark
         server.wait_up(kills // 2 + 1)
         for number in range(kills):
-            before = len(receiver.requests)
             if number % 2:
-                end = time.monotonic() + 12
-                while len(receiver.requests) == before:  # at once: it was decided before, or waited long enough
-                    assert time.monotonic() < end, server.daemon.said()
-                    pause.wait(0.01)
+                until(lambda lost=lost: str(lost - 1) in about(receiver))  # type: ignore[misc] # its own; it waited long enough before
                 pause.wait(dice.uniform(0, 0.12))
             else:
                 server.nvml.lose(lost)
@@ -120,12 +120,12 @@ def killed(folder: Path, seed: int = 1, kills: int = KILLS) -> None:
         until_stored(server, f"SELECT 1 WHERE (SELECT count(*) FROM told) = {lost}")
         until_stored(server, "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM delivery WHERE state != 'sent')")
         server.daemon.wait_ready()
-        until_alerts(server, lost)
+        server.until_dropped(lost)
         assert server.daemon.stop() == 0
         told: dict[str, list[str]] = {}  # by id of the message: what it was about
         for got in receiver.requests:
-            about = [f"{alert['labels']['gpu']} {alert['incident_id']}" for alert in got.json["alerts"]]
-            assert told.setdefault(got.headers["webhook-id"], about) == about
+            named = [f"{alert['labels']['gpu']} {alert['incident_id']}" for alert in got.json["alerts"]]
+            assert told.setdefault(got.headers["webhook-id"], named) == named
             assert got.json["kind"] == "firing"
         once = Counter(one for about in told.values() for one in about)
         assert sorted(int(one.split()[0]) for one in once) == list(range(lost))  # each, and under one incident
@@ -147,7 +147,7 @@ def stopped(folder: Path) -> None:
         receiver.always = Answer(how="silent")
         server.nvml.lose(1)
         (first,) = receiver.wait(1)
-        assert server.daemon.stop(5.0) == 0
+        assert server.daemon.stop(5.0 + SLOWER) == 0
         receiver.always = Answer(200)
         server.daemon.start()
         receiver.wait(2)
@@ -164,7 +164,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
         yield {story.__name__: pool.submit(story, tmp_path_factory.mktemp(story.__name__)) for story in stories}
 
 
-def test_a_stop_in_the_middle_of_a_send_takes_five_seconds_at_most_and_loses_nothing(told: dict[str, Future[None]]) -> None:
+def test_a_stop_in_the_middle_of_a_send_loses_nothing(told: dict[str, Future[None]]) -> None:
     told["stopped"].result()
 
 

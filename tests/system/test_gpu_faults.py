@@ -102,7 +102,10 @@ def test_every_reason_for_which_a_gpu_cannot_be_opened_is_told_apart_and_ends_wi
     with server:
         read = server.read_nvml()
         server.wait_up(1)
-        page = server.daemon.until(lambda page: len(page.all("gpuwatch_gpu_up")) == 1 + len(CLOSED))
+        server.daemon.until(lambda page: len(page.all("gpuwatch_gpu_up")) == 1 + len(CLOSED))
+        page = server.daemon.until(
+            lambda page: all(page.value("gpuwatch_nvml_errors_total", code=str(code)) for code, _, _ in CLOSED)
+        )
         status, lines = server.ready()
         assert (status, lines[0], len(lines)) == (200, "ready", 1 + len(CLOSED))
         for card, (code, kind, words) in enumerate(CLOSED):
@@ -112,7 +115,6 @@ def test_every_reason_for_which_a_gpu_cannot_be_opened_is_told_apart_and_ends_wi
             (line,) = [line for line in lines if uuid in line]
             assert line == f"GPU {card} {uuid}: {kind}: {fault['words']}"
             assert page.state("gpuwatch_gpu_down_reason", "reason", uuid=uuid) == kind
-            assert (page.value("gpuwatch_nvml_errors_total", code=str(code)) or 0) > 0
             server.nvml.answer("nvmlDeviceGetHandleByIndex", 0, gpu=card)
         server.moves([len(CLOSED)])
         server.wait_up(1 + len(CLOSED))
@@ -127,7 +129,7 @@ def test_a_library_that_kills_its_process_twenty_times_costs_no_series_in_the_en
         server.nvml.crash("nvmlInitWithFlags")
         server.nvml.crash("nvmlDeviceGetUtilizationRates")
         begun = server.nvml.calls("nvmlInitWithFlags")
-        until(lambda: server.nvml.calls("nvmlInitWithFlags") >= begun + 20, 15)
+        until(lambda: server.nvml.calls("nvmlInitWithFlags") >= begun + 20)
         server.answers_quickly()
         assert any(line.startswith("gpuwatch-nvml: ") for line in server.until_not_ready())
         server.nvml.crash("nvmlInitWithFlags", on=False)
@@ -160,11 +162,13 @@ def test_a_count_that_goes_from_eight_to_seven_and_back_is_one_gpu_and_not_the_o
         until(lambda: server.daemon.status()["alerts"] == [])
     assert (server.said("GPU 5 .* is gone from NVML's list"), server.said("GPU 5 .* answers again")) == (1, 1)
     assert server.said("GPU . ") == 2, server.daemon.said()
+    assert (server.said("NVML shows 7 GPUs, before it were 8"), server.said("NVML shows 8 GPUs, before it were 7")) == (1, 1)
+    assert server.said("NVML shows") == 2, server.daemon.said()
 
 
-def test_eight_gpus_gone_at_once_are_listed_and_are_one_message(tmp_path: Path, receiver: Receiver) -> None:
+def test_eight_gpus_gone_at_once_are_listed_and_are_one_message_until_all_are_back(tmp_path: Path, receiver: Receiver) -> None:
     with GpuServer(tmp_path, receiver=receiver) as server:
-        server.wait_up(8)
+        names = {card: server.series(server.wait_up(8), card) for card in range(8)}
         server.nvml.show([])
         page = server.daemon.until(lambda page: sum(value for _, value in page.all("gpuwatch_gpu_up")) == 0)
         assert len(page.all("gpuwatch_gpu_up")) == 8
@@ -172,17 +176,27 @@ def test_eight_gpus_gone_at_once_are_listed_and_are_one_message(tmp_path: Path, 
         message = server.wait_message(lambda message: message["kind"] == "firing")
         assert sorted(alert["labels"]["gpu"] for alert in message["alerts"]) == [str(card) for card in range(8)]
         assert len(server.messages()) == 1
-    assert server.said("NVML shows 0 GPUs, before it were 8") == 1, server.daemon.said()
+        server.nvml.show(range(8))
+        server.wait_up(8)
+        server.moves(range(8))
+        server.daemon.until(lambda page: all(names[card] <= server.series(page, card) for card in range(8)))
+        until(lambda: server.daemon.status()["alerts"] == [])
+        assert server.ready() == (200, ["ready"])
+        assert len(server.messages()) == 1  # that it is over is told in its turn, minutes later
+    said = (server.said("NVML shows 0 GPUs, before it were 8"), server.said("NVML shows 8 GPUs, before it were 0"))
+    assert (said, server.said("NVML shows")) == ((1, 1), 2), server.daemon.said()
+    for card in range(8):
+        lines = [line for line in server.lines() if f"GPU {card} " in line]
+        assert [("is gone from NVML's list" in line, "answers again" in line) for line in lines] == [(True, False), (False, True)]
 
 
 def empty_for_one_poll(server: GpuServer) -> None:
     """Have NVML's list empty when it is asked once (netdata/netdata#23207), and fail if that is told of anything."""
     for _ in range(2):
-        for count in (0, 8):
-            polled = server.nvml.calls("nvmlDeviceGetCount")
-            server.nvml.show(range(count))
-            until(lambda polled=polled: server.nvml.calls("nvmlDeviceGetCount") > polled)  # type: ignore[misc] # its own
-            assert [value for _, value in server.daemon.page().all("gpuwatch_gpu_up")] == [1] * 8
+        polled = server.nvml.calls("nvmlDeviceGetCount")
+        server.nvml.count_none()
+        until(lambda polled=polled: server.nvml.calls("nvmlDeviceGetCount") >= polled + 2)  # type: ignore[misc] # its own
+        assert [value for _, value in server.daemon.page().all("gpuwatch_gpu_up")] == [1] * 8
     server.moves(range(8))
     assert (server.daemon.status()["alerts"], server.said("GPU . ")) == ([], 0), server.daemon.said()
 
@@ -223,8 +237,9 @@ def test_odd_cards_among_good_ones_have_what_they_have_and_disturb_nobody(tmp_pa
 
 def test_a_new_driver_is_picked_up_by_a_new_process_and_the_series_go_on(upgraded: GpuServer) -> None:
     restarts = "gpuwatch_collector_restarts_total"
-    page = upgraded.daemon.until(lambda page: page.value(restarts, collector="nvml", reason="driver_change") == 1, 12)
+    page = upgraded.daemon.until(lambda page: page.value(restarts, collector="nvml", reason="driver_change") == 1)
     assert page.all("gpuwatch_alert_state") == []
     upgraded.moves(range(8))
     said = (upgraded.said("gpuwatch-nvml asked to be replaced"), upgraded.said("gpuwatch-nvml answers again"))
     assert said == (1, 1), upgraded.daemon.said()
+    assert upgraded.said("the kernel module went from 535.154.05 to 550.90.07") == 1, upgraded.daemon.said()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.daemon import Running, running
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, SLOWER, until
 
 SIMULATED = "[sources.simulated]\nenabled = true"
 
@@ -29,15 +29,15 @@ def test_it_is_ready_within_a_second_and_its_page_is_full(tmp_path: Path) -> Non
         page = daemon.until(lambda page: len(page.all("gpuwatch_gpu_temperature_celsius", sensor="core")) == 8)
         took = time.monotonic() - began
         assert page.value("gpuwatch_gpus_expected") is not None
-    assert took < 5, f"{took:.1f} s"  # the bound of 1 s is measured by the bench, on a quiet machine
+    assert took < 1 + SLOWER, f"{took:.1f} s"  # the bound of 1 s is measured by the bench, on a quiet machine
 
 
-def test_sigterm_stops_it_within_five_seconds_and_leaves_no_process(tmp_path: Path) -> None:
+def test_sigterm_stops_it_and_leaves_no_process(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         workers = list(daemon.workers())
         assert workers
-        assert daemon.stop(5.0) == 0
-        until(lambda: all(gone(pid) for pid in workers), 1.0)
+        assert daemon.stop(5.0 + SLOWER) == 0
+        until(lambda: all(gone(pid) for pid in workers), SLOWER)
     assert "stopped" in daemon.said()
 
 
@@ -45,7 +45,7 @@ def test_its_workers_end_when_it_is_killed(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         workers = list(daemon.workers())
         daemon.kill()
-        until(lambda: all(gone(pid) for pid in workers), 2.0)
+        until(lambda: all(gone(pid) for pid in workers))
 
 
 def test_a_restart_takes_over_a_socket_that_was_left_behind(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_port_that_is_taken_is_a_clear_error(tmp_path: Path) -> None:
         daemon.configure("", listen=f"127.0.0.1:{port}")
         daemon.start()
         assert daemon.process is not None
-        assert daemon.process.wait(10) == 1
+        assert daemon.process.wait(PATIENCE) == 1
     assert f"127.0.0.1:{port}" in daemon.said()
     assert "Traceback" not in daemon.said()
 
@@ -74,7 +74,7 @@ def test_a_second_daemon_does_not_take_the_socket_of_the_first(tmp_path: Path) -
             [sys.executable, "-m", "gpuwatch", "run", "--config", str(daemon.file)],
             capture_output=True,
             text=True,
-            timeout=15,
+            timeout=PATIENCE,
             check=False,
         )
         assert second.returncode == 1
@@ -89,7 +89,7 @@ def test_a_second_daemon_does_not_write_into_the_store_of_the_first(tmp_path: Pa
         second.configure("")
         second.start()
         assert second.process is not None
-        assert second.process.wait(15) == 1
+        assert second.process.wait(PATIENCE) == 1
         assert f"{daemon.database.parent} is in use by another gpuwatch (process {daemon.pid})" in second.said()
         assert daemon.get("/-/ready")[0] == 200
 
@@ -98,7 +98,7 @@ def test_each_change_of_an_alert_is_in_the_log_once(tmp_path: Path) -> None:
     scenario = tmp_path / "lost.toml"
     scenario.write_text('[[event]]\nkind = "lost"\nat = "3s"\nlasts = "3s"\ngpu = 2')
     with running(tmp_path, config=f'{SIMULATED}\nscenario = "{scenario}"') as daemon:
-        until(lambda: "gpu_dropped is over: GPU 2" in daemon.said(), 15)
+        until(lambda: "gpu_dropped is over: GPU 2" in daemon.said())
         assert daemon.said().count("critical gpu_dropped: GPU 2") == 1
         assert daemon.said().count("gpu_dropped is over") == 1
 
@@ -120,7 +120,7 @@ def test_a_bad_configuration_is_refused_with_exit_code_2(tmp_path: Path, config:
             [sys.executable, "-m", "gpuwatch", *command, "--config", str(daemon.file)],
             capture_output=True,
             text=True,
-            timeout=15,
+            timeout=PATIENCE,
             check=False,
         )
         assert done.returncode == 2, done.stderr
@@ -138,7 +138,7 @@ def test_a_mistake_in_a_rule_or_receiver_names_the_file_that_holds_it(tmp_path: 
         extra = tmp_path / "conf.d" / name
         extra.write_text(text)
         command = [sys.executable, "-m", "gpuwatch", "config", "check", "--config", str(daemon.file)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode == (2 if "webhok" in text else 0), done.stderr
         assert ("did you mean webhook?" in done.stderr) == ("webhok" in text)
         assert done.stderr.startswith(str(extra)) or not done.stderr
@@ -154,7 +154,7 @@ def test_without_a_receiver_it_says_that_nobody_will_be_told(tmp_path: Path) -> 
 def test_status_exits_0_when_well_1_when_not_and_3_without_a_daemon(tmp_path: Path) -> None:
     def status(*more: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "gpuwatch", "status", "--socket", str(tmp_path / "s"), *more]
-        return subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     assert status().returncode == 3
     with running(tmp_path, config=SIMULATED) as daemon:
@@ -189,11 +189,11 @@ def demo_in(tmp_path: Path) -> None:
         found = re.search(r"--socket (\S+)", first)
         assert found is not None, first
         ask = [sys.executable, "-m", "gpuwatch", "status", "--socket", found[1]]
-        until(lambda: "8 of 8 up" in subprocess.run(ask, capture_output=True, text=True, timeout=10, check=False).stdout, 15)
+        until(lambda: "8 of 8 up" in subprocess.run(ask, capture_output=True, text=True, timeout=PATIENCE, check=False).stdout)
         inside = sorted(path.name for path in (tmp_path / "tmp").iterdir())
         assert len(inside) == 1
         assert inside[0].startswith("gpuwatch-demo-")
         demo.send_signal(signal.SIGTERM)
-        assert demo.wait(6) == 0
+        assert demo.wait(PATIENCE) == 0
     assert list((tmp_path / "tmp").iterdir()) == []
     assert [path.name for path in tmp_path.iterdir()] == ["tmp"]

@@ -16,6 +16,7 @@ import pytest
 
 from tests.fakes.gpu_server import GpuServer
 from tests.fakes.receiver import Receiver
+from tests.fakes.until import PATIENCE
 from tests.fakes.wall import WrongClock, build
 
 RULE = "host_rebooted_unexpectedly"
@@ -32,9 +33,9 @@ def boot(server: GpuServer, at: float) -> None:
 
 def until_row(database: Path, statement: str) -> float:
     """Wait until a database has a row for this, and return its first column."""
-    pause, end = threading.Event(), time.monotonic() + 18
+    pause, end = threading.Event(), time.monotonic() + PATIENCE
     while True:
-        with closing(sqlite3.connect(database, timeout=5)) as connection:
+        with closing(sqlite3.connect(database, timeout=PATIENCE)) as connection:
             found = connection.execute(statement).fetchone()
         if found is not None and found[0] is not None:
             return float(found[0])

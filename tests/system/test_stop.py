@@ -1,10 +1,56 @@
-"""What is under way when the daemon is stopped."""
+"""What is under way when the daemon is stopped, and how long that may take."""
 
 import sqlite3
+import time
 from pathlib import Path
 
-from tests.fakes.daemon import running
+from tests.fakes.daemon import Running, running
+from tests.fakes.disk import FakeDisk, build
+from tests.fakes.gpu_server import GpuServer
 from tests.fakes.receiver import Answer, Receiver
+from tests.fakes.until import SLOWER, until
+
+BOUND = 5.0  # seconds from SIGTERM to the end of the process
+TRIES = 3  # a loaded machine may add to one of them; that it adds to all is not what keeps the bound
+
+
+def stop_took(daemon: Running) -> float:
+    """Stop it, and return how long that took."""
+    began = time.monotonic()
+    assert daemon.stop(BOUND + SLOWER) == 0
+    return time.monotonic() - began
+
+
+def test_sigterm_stops_it_within_five_seconds(tmp_path: Path) -> None:
+    took: list[float] = []
+    with running(tmp_path) as daemon:
+        while min(took, default=BOUND) >= BOUND and len(took) < TRIES:
+            if took:
+                daemon.start()
+                daemon.wait_ready()
+            took.append(stop_took(daemon))
+    assert min(took) < BOUND, f"{took}"
+
+
+def test_sigterm_stops_it_within_five_seconds_although_receiver_gpu_and_disk_hang_at_once(tmp_path: Path) -> None:
+    took: list[float] = []
+    disk = FakeDisk(build(tmp_path), tmp_path / "d/state", tmp_path)
+    with Receiver() as receiver, GpuServer(tmp_path, gpus=3, receiver=receiver, environ=disk.environ) as server:
+        receiver.always = Answer(how="silent")
+        while min(took, default=BOUND) >= BOUND and len(took) < TRIES:
+            if took:
+                disk.works()
+                server.nvml.release(2)
+                server.daemon.start()
+            server.wait_up(3 if not took else 2)
+            server.nvml.lose(1)
+            server.nvml.hang(2)
+            receiver.wait(len(took) + 1)
+            faults = disk.faults
+            disk.fails("stall")
+            until(lambda faults=faults: disk.faults > faults)  # type: ignore[misc] # bound at once
+            took.append(stop_took(server.daemon))
+    assert min(took) < BOUND, f"{took}\n{server.daemon.said()}"
 
 
 def test_a_message_that_is_under_way_has_three_seconds_to_arrive(tmp_path: Path) -> None:
@@ -15,8 +61,8 @@ def test_a_message_that_is_under_way_has_three_seconds_to_arrive(tmp_path: Path)
         simulated = f'[sources.simulated]\nenabled = true\nscenario = "{scenario}"\n'
         config = f'{simulated}[[receivers]]\nname = "oncall"\nkind = "webhook"\nurl = "{receiver.url}"\n'
         with running(tmp_path, config=config) as daemon:
-            receiver.wait(1, 15)
-            assert daemon.stop(5.0) == 0
+            receiver.wait(1)
+            assert daemon.stop(BOUND + SLOWER) == 0
     with sqlite3.connect(daemon.database.with_name("state.db")) as connection:
         found = connection.execute("SELECT state, attempt, words FROM delivery").fetchall()
     connection.close()

@@ -12,7 +12,7 @@ from gpuwatch.client import Client
 from tests.fakes.gpu_server import GpuServer
 from tests.fakes.prometheus import Prometheus, free_port, prometheus, tool
 from tests.fakes.receiver import Receiver
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 DROPPED = 3
 
@@ -43,11 +43,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
         receiver = stack.enter_context(Receiver())
         folder = tmp_path_factory.mktemp("whole")
         server = stack.enter_context(GpuServer(folder, receiver=receiver, listen=address, real_host=True))
+        server.wait_up(8)  # before it is scraped for the first time
         job = f'{{ job_name: gpuwatch, static_configs: [ {{ targets: ["{address}"] }} ] }}'
         running = stack.enter_context(prometheus(tmp_path_factory.mktemp("prometheus"), [job]))
         found = Whole(server, running, address)
-        server.wait_up(8)
-        until(lambda: found.answer("gpuwatch_gpu_up") == {str(gpu): 1.0 for gpu in range(8)}, 15)
+        until(lambda: found.answer("gpuwatch_gpu_up") == {str(gpu): 1.0 for gpu in range(8)})
         server.nvml.lose(DROPPED)
         yield found
 
@@ -80,5 +80,5 @@ def test_the_alert_arrives_at_the_receiver(whole: Whole) -> None:
 
 def test_promtool_finds_nothing_to_complain_of_on_the_live_page(whole: Whole) -> None:
     page = Client(whole.address).get("/metrics").body
-    done = subprocess.run([tool("promtool"), "check", "metrics"], input=page, capture_output=True, timeout=15, check=False)
+    done = subprocess.run([tool("promtool"), "check", "metrics"], input=page, capture_output=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

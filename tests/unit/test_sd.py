@@ -6,12 +6,13 @@ import socket
 from pathlib import Path
 
 from gpuwatch import sd
+from tests.fakes.until import PATIENCE
 
 
 def test_a_service_manager_that_listens_is_told(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(2)
+        manager.settimeout(PATIENCE)
         sd.notify("READY=1", {"NOTIFY_SOCKET": str(tmp_path / "notify")})
         assert manager.recv(100) == b"READY=1"
 
@@ -20,7 +21,7 @@ def test_an_abstract_socket_is_told_too() -> None:
     name = f"gpuwatch-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(f"\0{name}")
-        manager.settimeout(2)
+        manager.settimeout(PATIENCE)
         sd.notify("WATCHDOG=1", {"NOTIFY_SOCKET": f"@{name}"})
         assert manager.recv(100) == b"WATCHDOG=1"
 

@@ -74,7 +74,9 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     summary: Annotated[str, said("The whole in one line.")]
     created_at: Annotated[Time, said("When the message was decided.")]
     sent_at: Annotated[Time, said("When this attempt was made.")]
-    late_seconds: Annotated[int | None, said("How long the message was held up by failing delivery; null if it was not.")]
+    late_seconds: Annotated[
+        int | None, said("Seconds since the message was owed, where that is over 60; null for one that is no later than that.")
+    ]
     stored: Annotated[
         bool, said("False: the sender's disk has not taken it yet; if it dies now it may tell this anew, with another id.")
     ]

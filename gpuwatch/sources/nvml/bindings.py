@@ -6,6 +6,8 @@ raise anything when it is imported, or lack what we need.
 
 import importlib
 import importlib.util
+import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -29,24 +31,36 @@ class BindingsError(Exception):
 
 
 def load() -> Any:
-    """Import pynvml; raises BindingsError naming the file that is in the way."""
+    """Import pynvml; raises BindingsError naming the file that is in the way, and then the next call looks for it anew."""
     try:
         module = importlib.import_module("pynvml")
-    except ModuleNotFoundError as error:
-        if error.name == "pynvml":
+        lacking = [name for name in NEEDED if not hasattr(module, name)]
+    except BaseException as error:  # noqa: BLE001 - a foreign file may raise anything at import: SyntaxError, SystemExit
+        forget()
+        if isinstance(error, ModuleNotFoundError) and error.name == "pynvml":
             raise BindingsError("the Python module pynvml is not installed (package nvidia-ml-py)") from None
-        raise BindingsError(f"{place()} cannot be imported: {error}") from None
-    except Exception as error:  # noqa: BLE001 - a foreign file may raise anything at import, a SyntaxError for one
-        raise BindingsError(f"{place()} cannot be imported: {type(error).__name__}: {error}") from None
-    for name in NEEDED:
-        if not hasattr(module, name):
-            raise BindingsError(f"{place()} is not nvidia-ml-py, or is too old: it lacks {name}")
+        said = traceback.format_exception_only(error)[-1].strip()  # whatever its own text does
+        raise BindingsError(f"{place()} cannot be imported: {said}") from None
+    if lacking:
+        forget()
+        raise BindingsError(f"{place()} is not nvidia-ml-py, or is too old: it lacks {lacking[0]}")
     return module
 
 
+def forget() -> None:
+    """Have pynvml imported anew the next time: a module that lacks something would stay for good, and nobody could mend it."""
+    for name in list(sys.modules):
+        if name.partition(".")[0] == "pynvml":
+            del sys.modules[name]
+    importlib.invalidate_caches()
+
+
 def place() -> str:
-    """Return the file that answers to the name pynvml, for people."""
-    spec = importlib.util.find_spec("pynvml")
+    """Return the file that answers to the name pynvml, for people. To be asked once the module itself is forgotten."""
+    try:
+        spec = importlib.util.find_spec("pynvml")
+    except Exception:  # noqa: BLE001 - hooks of the import system are foreign too; this only adds to a description
+        spec = None
     return str(spec.origin) if spec and spec.origin else "the module pynvml"
 
 

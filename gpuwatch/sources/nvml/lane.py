@@ -3,6 +3,7 @@
 import logging
 import queue
 import threading
+import traceback
 from collections.abc import Callable
 
 from gpuwatch.model.clock import Clock
@@ -18,7 +19,7 @@ class Lane:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._since: float | None = None
         self.job = 0  # number of the present job, or of the last one
-        self._bugs: set[str] = set()
+        self._bugs: set[tuple[str, str, int | None]] = set()
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def submit(self, job: Callable[[], None]) -> None:
@@ -40,14 +41,16 @@ class Lane:
             self._since = self._clock.mono()
             try:
                 job()
-            except Exception as error:  # noqa: BLE001 - root of the thread: a bug must not cost this GPU's later readings
+            except BaseException as error:  # noqa: BLE001 - root of the thread: neither a bug nor a SystemExit of pynvml costs later readings
                 self._report(error)
             finally:
                 self._since = None
 
-    def _report(self, error: Exception) -> None:
-        """Log a bug once for each kind, not once a second."""
-        kind = f"{type(error).__name__}: {error}"
+    def _report(self, error: BaseException) -> None:
+        """Log a bug once for each kind and place, not once a second."""
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        kind = (type(error).__name__, where.filename, where.lineno)
         if kind not in self._bugs:
             self._bugs.add(kind)
-            log.error("a bug in %s, its readings are incomplete: %s", threading.current_thread().name, kind, exc_info=error)
+            said = traceback.format_exception_only(error)[-1].strip()
+            log.error("a bug in %s, its readings are incomplete: %s", threading.current_thread().name, said, exc_info=error)

@@ -46,17 +46,26 @@ class Throughput:
         self._asked.set()
 
     def _run(self) -> None:
+        failing: float | None = None  # since when
         while not self._stop.is_set():
             if not self._asked.wait(60.0):
                 continue
             self._asked.clear()
             self._stop.wait(max(0.0, self._period - LEAD - SAMPLE * len(self._wanted())))
+            sampled = failed = False
             for gpu in self._wanted():
                 if not self._stop.is_set() and gpu.wants_throughput:
                     try:
                         self._sample(gpu)
-                    except Exception:
-                        log.exception("a bug in the PCIe samples, they are incomplete")
+                        sampled = True
+                    except BaseException:  # root of the thread: what pynvml raises, SystemExit too, must not end all samples
+                        failed = True
+                        if failing is None:
+                            failing = self._clock.mono()
+                            log.exception("a bug in the PCIe samples, they are incomplete")
+            if sampled and not failed and failing is not None:
+                log.info("the PCIe samples are whole again after %.0f s", self._clock.mono() - failing)
+                failing = None
 
     def _wanted(self) -> list[Gpu]:
         fleet = self._session.fleet

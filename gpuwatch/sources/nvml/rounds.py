@@ -105,18 +105,27 @@ class Nvml:
         self._session.close()
 
     def _run(self, tier: Tier) -> None:
+        failing: float | None = None  # since when
         while (request := self._asks[tier].get()) is not None:  # idle between rounds; a daemon thread ends with the process
             busy: list[str] = []
             try:
                 busy = self._conduct(tier, request.skip, request.answer)
                 if tier is Tier.FAST and self._session.fleet is not None:
                     self._events.tend(self._session.library, self._session.fleet.gpus())
-            except Exception:
-                log.exception("a bug in the %s round of nvml, its readings are incomplete", tier.value)
+            except BaseException:  # root of the thread: what pynvml raises, SystemExit too, must not end all rounds
+                if failing is None:
+                    failing = self._clock.mono()
+                    log.exception("a bug in the %s rounds of nvml, their readings are incomplete", tier.value)
+            else:
+                if failing is not None:
+                    log.info("the %s rounds of nvml are whole again after %.0f s", tier.value, self._clock.mono() - failing)
+                failing = None
             request.answer.done(busy)
 
     def _conduct(self, tier: Tier, skip: frozenset[str], answer: Answer) -> list[str]:
-        """Ask every GPU that can be asked, answer for those that cannot; return the keys of those that did not come back.
+        """Ask every GPU that can be asked, answer for those that cannot; return who did not come back.
+
+        A GPU is told by its key, or before that is known, by #index.
 
         A round ends within the deadline: the daemon gives the process up that has not ended one after twice as long.
         """
@@ -141,6 +150,7 @@ class Nvml:
         late = round_.wait(max(0.0, min(patience, end - self._clock.mono())))
         if fleet is not None:
             fleet.look_for_overdue(self._overdue)
+            late += [f"#{opening.index}" for opening in fleet.openings() if not opening.overdue]
             for gpu in fleet.gpus():  # those that turned out meanwhile to be there, but cannot be opened
                 if gpu.handle is None and gpu.identity.key not in asked | skip:
                     give(gpu.silent(tier), answer)
@@ -149,7 +159,7 @@ class Nvml:
         if self._session.restart and not self._told:
             self._told = self._session.restart
             answer.restart(self._told)
-        return busy + [name for name in late if name != DRIVER_KEY and not name.startswith("#")]
+        return busy + [name for name in dict.fromkeys(late) if name != DRIVER_KEY]
 
     def _ask_session(self, round_: Round, answer: Answer) -> None:
         """Have the driver looked at, or say that it does not come back."""

@@ -33,7 +33,8 @@ class Session:
     def __init__(self, config: Config, clock: Clock) -> None:
         self._config = config
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what NVML's coming and going changes together
+        self._watch = traces.Watch(config.paths, clock)
         self._up = False
         self._was_up = False
         self._shutdown_owed = False
@@ -57,19 +58,25 @@ class Session:
 
     def survey(self, answer: Answer) -> None:
         """Look at the driver and at the list of GPUs, and say so; on the lane, once a normal round."""
-        module = traces.module(self._config.paths)
+        try:
+            self._look()
+        finally:  # what a bug lets be known is said all the same
+            for reading in self.readings():
+                answer.reading(reading)
+        if self.fleet is not None and self._told == "ok":  # else the driver as a whole is to blame, and that was said
+            for gpu in self.fleet.gpus():
+                gpu.tell()
+
+    def _look(self) -> None:
+        """Try to initialise NVML where that is due, else see whether its driver or its list of GPUs has changed."""
+        module, facts = traces.module(self._config.paths), self._watch.look()
         if not self._up:
-            if self._clock.mono() >= self._retry_at or self._moved(module):
+            if self._clock.mono() >= self._retry_at or self._moved(module, facts):
                 self._start()
         elif module[0] and self._seen[0] and module[0] != self._seen[0]:
             self._want_restart(f"the kernel module went from {self._seen[0]} to {module[0]}")
         else:
             self._count()
-        for reading in self.readings():
-            answer.reading(reading)
-        if self.fleet is not None and self._told == "ok":  # else the driver as a whole is to blame, and that was said
-            for gpu in self.fleet.gpus():
-                gpu.tell()
 
     def readings(self, fault: Fault | None = None) -> list[Reading]:
         """Return how the driver is, how many GPUs it shows, and our errors; `fault` overrides what is known."""
@@ -100,23 +107,23 @@ class Session:
 
     def driver_gone(self, code: int) -> None:
         """A call answered that NVML is not initialised, the driver not loaded, or the versions differ; from any thread."""
+        fleet, library = self.fleet, self.library
+        if fleet is None or library is None:
+            return
+        fault = verdicts.not_started(code, library.describe(code), self._watch.look())
         with self._lock:
             if not self._up:
                 return
             self._up = False
-        fleet, library = self.fleet, self.library
-        if fleet is None or library is None:
-            return
-        fleet.let_go()
-        self._shutdown_owed = code != verdicts.UNINITIALIZED
-        self._retry_at, self._wait = 0.0, 0.0
+            fleet.let_go()
+            self._shutdown_owed = code != verdicts.UNINITIALIZED
+            self._retry_at, self._wait = 0.0, 0.0
+            if code == verdicts.UNINITIALIZED:
+                self.fault, self._since = fault, self._clock.mono()  # what nvmlInit says next, at once, is what is logged
+            else:
+                self._set(fault)
         if code == verdicts.LIB_RM_VERSION_MISMATCH:
             self._want_restart("the kernel module was replaced")
-        fault = verdicts.not_started(code, library.describe(code), self._traces())
-        if code == verdicts.UNINITIALIZED:
-            self.fault, self._since = fault, self._clock.mono()  # what nvmlInit says next, at once, is what is logged
-        else:
-            self._set(fault)
         self.lane.submit(self._begin)
 
     def close(self) -> None:
@@ -134,7 +141,7 @@ class Session:
     def _start(self) -> None:
         """Load and initialise NVML, then enumerate; what fails becomes the driver's state."""
         module = traces.module(self._config.paths)
-        facts = self._traces()
+        facts = self._watch.look()
         changed = bool(self._seen[0]) and module != self._seen
         self._seen, self._nodes = module, facts.nodes
         self._wait = min(LAST_RETRY, max(float(self._config.sources.nvml.every_normal) / 2, 2 * self._wait))
@@ -158,8 +165,9 @@ class Session:
         self._versions = self._ask_versions(library)
         if self.fleet is None:
             self.fleet = Fleet(library, self._config, self._clock, self.driver_gone)
-        self._up = self._was_up = True
-        self._set(None)
+        with self._lock:  # a call that finds the driver gone again has the last word
+            self._set(None)
+            self._up = self._was_up = True
         self._count()
 
     def _count(self) -> None:
@@ -197,20 +205,21 @@ class Session:
         if not self._up or self.fleet is None:
             return None
         gpus = self.fleet.gpus()
-        faults = [fault for gpu in gpus if (fault := gpu.unreachable) is not None and fault.kind in UNREACHABLE]
-        if not gpus or len(faults) < len(gpus):
+        faults = [fault for gpu in gpus if (fault := gpu.unreachable) is not None]
+        silent = [fault for fault in faults if fault.kind in UNREACHABLE]
+        if not silent or len(faults) < len(gpus):
             return None
-        facts = self._traces()
-        if len(gpus) == 1 and not facts.container:
+        facts, code = self._watch.look(), silent[0].code or verdicts.UNKNOWN
+        if facts.lacks_nodes:  # this alone tells it from lost cards, however many there are, and whether others are lost
+            return verdicts.no_access(code, facts)
+        if len(silent) < len(gpus) or (len(gpus) == 1 and code != verdicts.NO_PERMISSION and not facts.container):
             return None  # may as well be the card
-        return verdicts.no_access(faults[0].code or verdicts.UNKNOWN, facts)
+        return verdicts.no_access(code, facts)
 
-    def _moved(self, module: tuple[str, str]) -> bool:
-        """Return whether the module or its nodes came or went since the last attempt."""
-        return module != self._seen or self._traces().nodes != self._nodes
-
-    def _traces(self) -> Traces:
-        return traces.collect(self._config.paths)
+    def _moved(self, module: tuple[str, str], facts: Traces) -> bool:
+        """Return whether the module or its nodes came or went since the last attempt, or were waited for long enough."""
+        waited = self.fault is not None and self.fault.waits and facts.nodeless >= verdicts.GRACE
+        return waited or module != self._seen or facts.nodes != self._nodes
 
     def _want_restart(self, why: str) -> None:
         if not self.restart:
@@ -231,22 +240,28 @@ class Session:
 
     def _set(self, fault: Fault | None) -> None:
         """Take a state, and log where it changes."""
-        before, self.fault = self.fault, fault
         now = self._clock.mono()
+        with self._lock:
+            before, self.fault = self.fault, fault
+            if fault is not None and before is None:
+                self._since = now
+            if fault is None:
+                self._beside = None
         if fault is not None and (before is None or (fault.kind, fault.words) != (before.kind, before.words)):
-            log.warning("driver: %s", fault.words)
-            self._since = now if before is None else self._since
+            say(fault)
         elif fault is None and before is not None:
-            self._beside = None
             log.info("NVML is initialised after %.1f s, driver %s", now - self._since, self._versions.get("driver_version", "?"))
 
     def _note(self, fault: Fault | None) -> None:
-        """Log what is in the way although NVML is initialised: once when it comes, once when it is over."""
+        """Log what is in the way although NVML is initialised: once when it comes, once when it is over.
+
+        What was waited for and did not come is logged then too.
+        """
         with self._lock:
             before = self._beside
-            self._beside = None if fault is None else before or (fault, self._clock.mono())
-        if fault is not None and before is None:
-            log.warning("driver: %s", fault.words)
+            self._beside = None if fault is None else (fault, before[1] if before else self._clock.mono())
+        if fault is not None and (before is None or (before[0].waits and not fault.waits)):
+            say(fault)
         elif fault is None and before is not None and self.fault is None:
             log.info("the driver answers again after %.0f s", self._clock.mono() - before[1])
 
@@ -286,3 +301,8 @@ class Session:
             absent=absent or {},
             fault=fault,
         )
+
+
+def say(fault: Fault) -> None:
+    """Log what is in the way: a warning, unless it is expected to go by itself."""
+    log.log(logging.INFO if fault.waits else logging.WARNING, "driver: %s", fault.words)

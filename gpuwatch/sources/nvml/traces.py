@@ -1,10 +1,12 @@
 """What the driver leaves in the file system: its version, its nodes, its list of GPUs. Read without touching NVML."""
 
+import dataclasses
 import os
 import re
 from pathlib import Path
 
 from gpuwatch.config import Paths
+from gpuwatch.model.clock import Clock
 from gpuwatch.model.pci import Address, address_of
 from gpuwatch.sources import sysfs
 from gpuwatch.sources.nvml.verdicts import Traces
@@ -34,6 +36,46 @@ def collect(paths: Paths) -> Traces:
         nouveau=(Path(paths.sys) / "module/nouveau").exists(),
         container=any((root / mark).exists() for mark in CONTAINER),
     )
+
+
+class Watch:
+    """Looks again and again, and so knows for how long the nodes have been missing in a row. Used from all threads.
+
+    Nodes that it finds missing from the start have been missing since the module was loaded, as far as the kernel tells:
+    a worker that is replaced does not wait for them anew.
+    """
+
+    def __init__(self, paths: Paths, clock: Clock) -> None:
+        self._paths = paths
+        self._clock = clock
+        self._since: float | None = None
+        self._has_looked = False
+
+    def look(self) -> Traces:
+        """Look at all that bears on why NVML does not start; a module that is not loaded lacks no nodes."""
+        found = collect(self._paths)
+        now = self._clock.mono()
+        since = None
+        if found.lacks_nodes:
+            since = self._since
+            if since is None:
+                since = now if self._has_looked else now - loaded_for(self._paths, self._clock.wall())
+        self._since, self._has_looked = since, True
+        return found if since is None else dataclasses.replace(found, nodeless=now - since)
+
+
+def loaded_for(paths: Paths, wall: float) -> float:
+    """Return for how many seconds the module has been loaded at least, 0 where that cannot be told.
+
+    The folder of a module is stamped when it is first looked up, which loading it does, and anew where the kernel had to forget
+    it to save memory (fs/kernfs/inode.c). Not longer than the host has been up, in case the clock was set since.
+    """
+    try:
+        stamp = os.stat(Path(paths.sys) / "module/nvidia").st_mtime  # noqa: PTH116 - Path.stat does the same
+        uptime = float(sysfs.text(Path(paths.proc) / "uptime").split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return max(0.0, min(wall - stamp, uptime))
 
 
 def listed(paths: Paths) -> dict[Address, str]:

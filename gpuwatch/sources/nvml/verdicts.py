@@ -31,6 +31,7 @@ PROCESS_WIDE = frozenset((UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMA
 GONE = frozenset((GPU_IS_LOST, RESET_REQUIRED))  # the handle is not to be used again
 SUSPECT = frozenset((OPERATING_SYSTEM, UNKNOWN))  # three in a row on a call that used to work make a fault
 ROW = 3
+GRACE = 120.0  # seconds in which udev, nvidia-modprobe or nvidia-persistenced may still make the nodes of a loaded module
 
 AILMENTS = {
     INSUFFICIENT_POWER: "an external power cable of this card is missing or has no power: check the plugs",
@@ -123,6 +124,12 @@ class Traces:
     nodes: bool  # /dev/nvidiactl and at least one /dev/nvidia<minor> are there
     nouveau: bool  # the nouveau module is loaded
     container: bool
+    nodeless: float = 0.0  # seconds for which the module has been loaded without its nodes, as far as that is known
+
+    @property
+    def lacks_nodes(self) -> bool:
+        """The module is loaded, and nobody has made its nodes, or somebody took them away."""
+        return self.module is not None and not self.nodes
 
 
 def not_started(code: int, name: str, traces: Traces) -> Fault:
@@ -136,22 +143,30 @@ def not_started(code: int, name: str, traces: Traces) -> Fault:
             f"the NVML library and the loaded kernel module differ in version{loaded}: reboot, or reload the nvidia modules",
             code,
         )
-    if traces.module is not None and not traces.nodes:
-        return Fault(
-            "no_nodes",
-            f"the kernel module {traces.module} is loaded but /dev/nvidia* nodes are missing: run nvidia-modprobe -c 0 -u, "
-            "or enable nvidia-persistenced",
-            code,
-        )
+    if code == UNINITIALIZED:  # no answer of nvmlInit, but of a call that came too late for it
+        return Fault("failed", "NVML is no longer initialised; it is being initialised again", code)
+    if traces.lacks_nodes:
+        return no_nodes(code, traces)
     if code == DRIVER_NOT_LOADED:
         return not_loaded(traces)
     if code == NO_PERMISSION:
         return Fault("no_permission", "no permission to open /dev/nvidiactl: check the mode of the /dev/nvidia* nodes", code)
     if code in SUSPECT:
         return lost_access(code)
-    if code == UNINITIALIZED:
-        return Fault("failed", "NVML is no longer initialised; it is being initialised again", code)
     return Fault("failed", f"nvmlInit answers {name} ({code})", code)
+
+
+def no_nodes(code: int, traces: Traces) -> Fault:
+    """Return the state of a loaded module without its nodes: they are waited for, and once that was long enough, missed."""
+    head = f"the kernel module {traces.module} is loaded"
+    if traces.nodeless < GRACE:
+        words = (
+            f"{head}, its /dev/nvidia* nodes are not there yet; they are waited for for up to {GRACE:.0f} s "
+            "(nvidia-modprobe or nvidia-persistenced make them)"
+        )
+        return Fault("no_nodes", words, code, waits=True)
+    words = f"{head} but /dev/nvidia* nodes are missing: run nvidia-modprobe -c 0 -u, or enable nvidia-persistenced"
+    return Fault("no_nodes", words, code)
 
 
 def not_loaded(traces: Traces) -> Fault:
@@ -168,7 +183,7 @@ def not_loaded(traces: Traces) -> Fault:
 
 def no_access(code: int, traces: Traces) -> Fault:
     """Return the driver's state where NVML is initialised and none of the GPUs can be reached."""
-    if (traces.module is not None and not traces.nodes) or code == NO_PERMISSION:
+    if traces.lacks_nodes or code == NO_PERMISSION:
         return not_started(NO_PERMISSION, "", traces)
     return lost_access(code)
 

@@ -39,6 +39,8 @@ def facts(*entries: Entry) -> Facts:
         collectors={"gpuwatch-nvml": "", "host": "", "gpuwatch-smart": ""},
         seldom=("gpuwatch-smart",),
         incidents=(),
+        silenced={},
+        silences=(),
         nobody=False,
         telling=(),
         store="",
@@ -49,6 +51,8 @@ def facts(*entries: Entry) -> Facts:
 
 
 SEEN = entry(GPUS, {gpu.VISIBLE["pci"]: 4.0})
+AWAITED = entry(DRIVER, gpu.DRIVER_STATE.at("no_nodes"), Fault("no_nodes", "nodes are waited for", 4, waits=True))
+MISSED = entry(DRIVER, gpu.DRIVER_STATE.at("no_nodes"), Fault("no_nodes", "nodes are missing: make them", 4))
 DOWN = entry(DRIVER, gpu.DRIVER_STATE.at("not_loaded"), Fault("not_loaded", "the nvidia module is not loaded"))
 
 
@@ -66,6 +70,9 @@ DOWN = entry(DRIVER, gpu.DRIVER_STATE.at("not_loaded"), Fault("not_loaded", "the
         (facts(entry(GPUS, {derived.EXPECTED: 8.0})), ["nvml: no answer yet"]),
         (facts(SEEN, DOWN), ["driver not_loaded: the nvidia module is not loaded"]),
         (replace(facts(SEEN, DOWN), wants_gpus=False), []),
+        (facts(AWAITED), ["driver no_nodes: nodes are waited for"]),
+        (replace(facts(AWAITED), wants_gpus=False), []),
+        (facts(MISSED), ["driver no_nodes: nodes are missing: make them"]),
         (facts(entry(DRIVER, gpu.DRIVER_STATE.at("version_mismatch"))), ["driver version_mismatch: gives no reading"]),
     ],
 )
@@ -86,6 +93,15 @@ def test_single_things_in_trouble_are_named_each() -> None:
     assert troubles(facts(entry(CARD, {derived.UP: 1.0})).view) == []
 
 
+def test_a_driver_that_is_waited_for_is_no_trouble_until_the_grace_is_over() -> None:
+    shown = [status(facts(SEEN, one)) for one in (AWAITED, MISSED)]
+    assert [(page["driver"]["state"], page["driver"]["waits"], page["ready"]) for page in shown] == [
+        ("no_nodes", True, False),
+        ("no_nodes", False, False),
+    ]
+    assert [page["troubles"] for page in shown] == [[], ["driver no_nodes: nodes are missing: make them"]]
+
+
 def test_the_status_tells_each_gpu_and_disk_with_what_is_known_and_nothing_else() -> None:
     card = entry(CARD, {derived.UP: 1.0, **derived.STATE.at("ok"), gpu.POWER: 250.0})
     drive = entry(DISK, {**disk.VERDICT.at("warn"), disk.WEAR_USED: 0.9}, Fault("wear", "90 % worn"))
@@ -97,4 +113,4 @@ def test_the_status_tells_each_gpu_and_disk_with_what_is_known_and_nothing_else(
     assert (shown["device"], shown["verdict"], shown["words"]) == ("sda", "warn", "90 % worn")
     assert shown["values"] == {"wear_used_ratio": 0.9}
     assert page["host"] == {"name": "vision-07", "os": "Debian"}
-    assert page["driver"] == {"state": "ok", "words": "", "driver_version": "535.154.05"}
+    assert page["driver"] == {"state": "ok", "words": "", "waits": False, "driver_version": "535.154.05"}

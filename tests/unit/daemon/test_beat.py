@@ -19,8 +19,9 @@ from gpuwatch.model.view import View
 from gpuwatch.sampling.board import Board
 from tests.fakes.clock import FakeClock
 from tests.fakes.store_nouns import incident
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
+OURS = Target(subject=own.OWN, key="")
 ALERT = Target(subject=own.ALERT, key="hot|warning|0", labels={"rule": "hot", "severity": "warning", "gpu": "0"})
 
 
@@ -34,6 +35,7 @@ class Rooms:
         self.held: threading.Event | None = None
         self.kept: list[Event] = []
         self.seen: list[tuple[Event, ...]] = []
+        self.mode = 0.0
 
     def recall(self, mono: float, wall: float) -> None:
         """Nothing to take over."""
@@ -43,9 +45,9 @@ class Rooms:
         self.noted.append("run")
         self.seen.append(view.events)
         if self.held is not None:
-            self.held.wait(10)
+            self.held.wait(PATIENCE)
         if self.broken:
-            raise RuntimeError("broken")
+            raise SystemExit("broken")  # of all that may be raised the one that would end the thread without a word
         return Findings()
 
     def save(self, mono: float, wall: float) -> None:
@@ -87,6 +89,10 @@ class Rooms:
         """Note it."""
         self.noted.append("turn")
 
+    def turned(self, wall: float) -> list[Reading]:
+        """Return the number that people turn by hand."""
+        return [Reading(source="x", tier=Tier.NORMAL, target=OURS, at=wall, took=0.0, values={own.MAINTENANCE_MODE: self.mode})]
+
     def report(self, wall: float) -> list[Reading]:
         """Note it."""
         self.noted.append("report")
@@ -125,6 +131,7 @@ def beat(rooms: Rooms, board: Board, inbox: Inbox, clock: FakeClock) -> Iterator
         notifier=rooms,
         page=rooms,
         reports=(rooms.report,),
+        turning=(rooms.turned,),
     )
     yield made
     assert made.stop(5)
@@ -163,6 +170,17 @@ def test_an_alert_that_is_over_leaves_the_page_with_the_same_beat(
     clock.forward(1)
     beat.once()
     assert shown() == 0
+
+
+def test_what_people_turn_by_hand_is_seen_with_the_next_beat_and_not_with_the_next_report(
+    beat: Beat, rooms: Rooms, board: Board, clock: FakeClock
+) -> None:
+    for mode in (0.0, 1.0, 0.0):
+        rooms.mode = mode
+        beat.once()
+        assert board.view(clock.wall(), clock.mono()).entries[OURS].values[own.MAINTENANCE_MODE] == mode
+        clock.forward(1)
+    assert rooms.noted.count("report") == 1
 
 
 def test_beats_that_fail_are_said_once_at_each_end_and_do_not_count(

@@ -17,11 +17,12 @@ from gpuwatch.model.event import Event
 from gpuwatch.model.finding import Findings
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.view import View
-from gpuwatch.notify import Channels, Notifier
+from gpuwatch.notify import Channels, Notifier, Silences
 from gpuwatch.rules.engine import Engine
 from gpuwatch.rules.incidents import Incidents
 from gpuwatch.store import Memory
 from tests.fakes.clock import FakeClock
+from tests.fakes.until import PATIENCE
 
 
 @dataclass
@@ -65,7 +66,7 @@ class Store:
         assert subject is gpu.GPU
         self.asked.append((since, until))
         if self.hangs is not None:
-            self.hangs.wait(20)
+            self.hangs.wait(PATIENCE)
         return [row for row in self.kept if since <= row.at < until]
 
 
@@ -95,7 +96,8 @@ class Listening:
 def run(store: Store, *more: Listening) -> Remembering:
     """Begin a run."""
     clock = FakeClock()
-    notifier = Notifier(Channels({}), store, clock, "here", str)  # type: ignore[arg-type] # nobody is told, nothing is asked of it
+    silences = Silences(store, clock, str, {})  # type: ignore[arg-type] # none is made
+    notifier = Notifier(Channels({}), store, clock, "here", str, silences=silences)  # type: ignore[arg-type] # nobody is told
     return Remembering(
         lambda known: detectors.Runner((*detectors.build(Config(), known), *more)),
         boot="boot-1",

@@ -14,9 +14,15 @@ from gpuwatch.export.message import Request, Response
 from gpuwatch.export.page import Page
 from gpuwatch.model.alert import AlertState, Incident, Severity
 from gpuwatch.model.event import Event
+from gpuwatch.model.naming import Naming
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
+from gpuwatch.model.silence import Matcher
 from gpuwatch.model.view import Entry, View
+from gpuwatch.notify import Silences
+from gpuwatch.store.ulid import Ulid
 from tests.fakes import page_view
+from tests.fakes.clock import FakeClock
+from tests.fakes.journal import Journal
 
 INCIDENT = Incident(
     id="01HF0000000000000000000000",
@@ -64,6 +70,9 @@ class Known:
         self.host = "vision-07"
         self.nobody = False
         self.asked: tuple[float, float, int, str | None] | None = None
+        self.naming = Naming(frozenset(), frozenset())
+        self.clock = FakeClock()
+        self.silences = Silences(Journal(), self.clock, Ulid(self.clock), {})
         self.reasons: list[str] = []
         self.faults: list[str] = []
 
@@ -105,7 +114,7 @@ def asked(answers: Known, **query: str) -> Response:
 
 
 def ask(answers: Known, path: str, **headers: str) -> Response:
-    [route] = [route for route in routes(answers) if route.path == path]
+    [route] = [route for route in routes(answers) if (route.path, route.method) == (path, "GET")]
     return route.handler(
         Request(method="GET", path=path, headers={name.replace("_", "-"): value for name, value in headers.items()})
     )
@@ -191,7 +200,14 @@ def test_open_alerts_come_with_all_that_is_known_of_them(answers: Known) -> None
     document = json.loads(ask(answers, "/api/v1/alerts").body)
     [found] = document["alerts"]
     assert (found["id"], found["severity"], found["state"], found["ended_at"]) == (INCIDENT.id, "warning", "firing", None)
-    assert found["info"] == {"name": "显卡"}
+    assert (found["info"], found["silenced_by"]) == ({"name": "显卡"}, [])
+
+
+def test_an_open_alert_says_by_which_silences_nobody_is_told_of_it(answers: Known) -> None:
+    made = [answers.silences.add([Matcher(name="gpu", value=gpu)], 60, author="lena", comment="") for gpu in ("0", "1")]
+    assert made[0] is not None
+    [found] = json.loads(ask(answers, "/api/v1/alerts").body)["alerts"]
+    assert found["silenced_by"] == [made[0][0].id]
 
 
 def test_the_status_is_what_the_daemon_says(answers: Known) -> None:
@@ -204,7 +220,7 @@ def test_the_landing_page_links_every_route_and_escapes_the_host_name(answers: K
     text = response.body.decode()
     assert "<script" not in text
     assert "&lt;script&gt;" in text
-    assert {route.path for route in routes(answers)} - {"/"} == {
+    assert {route.path for route in routes(answers) if route.method == "GET"} - {"/"} == {
         line.split('"')[1] for line in text.splitlines() if "<li>" in line
     }
     assert not any(word in text for word in ("http:", "https:", "//", "src="))

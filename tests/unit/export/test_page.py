@@ -10,6 +10,7 @@ from gpuwatch.export.page import OLDEST, Page
 from gpuwatch.model.view import View
 from tests.fakes import page_view
 from tests.fakes.clock import FakeClock
+from tests.fakes.until import PATIENCE
 
 
 class Board:
@@ -23,7 +24,7 @@ class Board:
     def view(self) -> View:
         """Return the view of now."""
         self.asked += 1
-        self.open.wait(10)
+        self.open.wait(PATIENCE)
         if self.broken:
             raise RuntimeError("the board fails")
         return page_view.view([page_view.entry(page_view.target(gpu.GPU), {gpu.POWER: self.watts})])
@@ -95,7 +96,7 @@ def test_twenty_scrapes_at_once_render_once(page: Page, board: Board) -> None:
         thread.start()
     board.open.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE)
     assert (len(pages), len(set(pages)), board.asked) == (20, 1, 1)
 
 

@@ -12,6 +12,7 @@ import pytest
 from gpuwatch import notify
 from gpuwatch.config import Config, ConfigError, Host, Route
 from gpuwatch.model.alert import Incident, Severity
+from gpuwatch.model.naming import Naming
 from gpuwatch.notify.receivers.receiver import MistakeError
 from gpuwatch.notify.receivers.secret import mode, secret
 from tests.fakes.incidents import HOT, hot, worse
@@ -96,7 +97,11 @@ def test_no_repr_shows_a_secret() -> None:
             "has a user or password in it, which is not supported; sign with secret instead",
         ),
         (receiver(secret="whsec_no base64!"), "secret", "begins with whsec_ but what follows is not base64"),
-        (receiver(min_severity="warn"), "min_severity", "invalid enum value, found text"),
+        (
+            receiver(min_severity="warn"),
+            "min_severity",
+            "expected one of info, warning, critical, found text; did you mean warning?",
+        ),
         (receiver(send_resolved="no"), "send_resolved", "expected `bool`, found text"),
         (receiver(pace="2h"), "pace", "expected at most 1h between two messages"),
         (receiver(ca_file="/nowhere/ca.pem"), "ca_file", "cannot be read: No such file or directory"),
@@ -227,7 +232,31 @@ def test_a_route_without_any_receiver_configured_says_so() -> None:
 )
 def test_a_severity_that_does_not_exist_is_refused_in_a_route(route: Route, key: str) -> None:
     found = refused(config(receiver(), routes=[route]))
-    assert found == (f"routes[0].{key}", '"critcal" is not a severity; did you mean critical?')
+    assert found == (f"routes[0].{key}", 'expected one of info, warning, critical, found "critcal"')
+
+
+NAMING = Naming(frozenset({"gpu_dropped", "gpu_overheating"}), frozenset({"gpu", "uuid", "rack"}))
+
+
+@pytest.mark.parametrize(
+    ("match", "key", "problem"),
+    [
+        ({"rule": "gpu_overheatng"}, "rule", '"gpu_overheatng" is not a rule; did you mean gpu_overheating?'),
+        ({"rule": "x"}, "rule", '"x" is not a rule; known are gpu_dropped, gpu_overheating'),
+        ({"rule": "gpu_dropped", "gpuu": "3"}, "gpuu", '"gpuu" is not a label of any alert; did you mean gpu or uuid?'),
+        ({"severity": "x"}, "severity", 'expected one of info, warning, critical, found "x"'),
+    ],
+)
+def test_a_route_for_what_no_alert_can_be_is_refused(match: dict[str, str], key: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        notify.build(config(receiver(), routes=[Route(receivers=["oncall"], match=match)]), "gpuwatch.toml", NAMING)
+    assert (caught.value.key, caught.value.problem) == (f"routes[0].match.{key}", problem)
+
+
+def test_a_route_for_a_rule_and_labels_that_there_are_is_taken() -> None:
+    match = {"rule": "gpu_dropped", "severity": "critical", "gpu": "3", "rack": "A3", "host": "vision-07"}
+    route = Route(receivers=["oncall"], match=match)
+    assert notify.build(config(receiver(), routes=[route]), "gpuwatch.toml", NAMING).routes == (route,)
 
 
 def test_without_routes_every_receiver_hears_of_warning_and_above() -> None:

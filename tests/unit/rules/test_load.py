@@ -9,7 +9,7 @@ from gpuwatch.catalogue.gpu import GPU, TEMPERATURE
 from gpuwatch.config import ConfigError
 from gpuwatch.model.target import Target
 from gpuwatch.rules.language import Comparison, Number, Value
-from gpuwatch.rules.load import load
+from gpuwatch.rules.load import known, load
 from gpuwatch.rules.rule import Rule, Step
 
 GOOD = """
@@ -76,8 +76,9 @@ def test_times_and_shares_may_be_changed_too(tmp_path: Path) -> None:
     assert [rule.steps[0].timing[1:4], rule.steps[1].timing.hold] == [(0.5, 600, 60), 5]
 
 
-def test_a_rule_can_be_switched_off(tmp_path: Path) -> None:
+def test_a_rule_can_be_switched_off_and_is_still_known(tmp_path: Path) -> None:
     assert rules(tmp_path, hot={"enabled": False}) == ()
+    assert known(tmp_path) == {"hot"}
 
 
 def test_the_narrowest_of_several_only_tables_wins(tmp_path: Path) -> None:
@@ -172,6 +173,12 @@ def test_a_mistake_in_a_rule_is_named(tmp_path: Path, change: tuple[str, str], m
         ({"hot": {"only": {"model": "x"}}}, "rules.hot.only: expected tables, as in [[rules.NAME.only]]"),
         ({"hot": {"only": [{"threshold": 5}]}}, 'rules.hot.only[0]: expected `model = "*3090*"` or `uuid = "GPU-..."`'),
         ({"hot": {"only": [{"model": "x", "limit": 5}]}}, "rules.hot.only[0].limit: is not a known key"),
+        ({"hot": {"only": [{"modle": "x", "threshold": 5}]}}, "rules.hot.only[0].modle: is not a known key; did you mean model?"),
+        ({"hot": {"only": [{"model": "x", "uuuid": "y"}]}}, "rules.hot.only[0].uuuid: is not a known key; did you mean uuid?"),
+        (
+            {"hot": {"only": [{"model": "x", "treshold": 5}]}},
+            "rules.hot.only[0].treshold: is not a known key; did you mean thresh",
+        ),
         ({"hot": {"only": [{"model": 5, "threshold": 5}]}}, "rules.hot.only[0].model: expected text, found 5"),
     ],
 )

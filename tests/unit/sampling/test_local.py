@@ -15,7 +15,7 @@ from gpuwatch.model.target import Target
 from gpuwatch.sampling.local import Local
 from gpuwatch.sources.source import Answer
 from tests.fakes.clock import FakeClock
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 
 class Gated:
@@ -25,15 +25,15 @@ class Gated:
         self.asked: list[Tier] = []
         self.gate = threading.Event()
         self.gate.set()
-        self.is_broken = False
+        self.error: BaseException | None = None
         self.is_closed = False
 
     def ask(self, tier: Tier, skip: frozenset[str], answer: Answer) -> None:
         """Give one reading when the gate is open."""
         self.asked.append(tier)
-        assert self.gate.wait(10)
-        if self.is_broken:
-            raise ValueError("x")
+        assert self.gate.wait(PATIENCE)
+        if self.error is not None:
+            raise self.error
         target = Target(subject=HOST, key="")
         answer.reading(Reading(source="host", tier=tier, target=target, at=50.0, took=0.0, values={LOAD1: 1.0}))
         answer.done()
@@ -108,15 +108,18 @@ def test_a_round_that_does_not_return_is_told_and_waited_for(scene: Scene) -> No
     assert scene.told()[own.COLLECTOR_HUNG] == 0.0
 
 
-def test_a_source_that_raises_is_said_once_and_asked_again(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit("x")])
+def test_a_source_that_raises_is_said_once_and_asked_again(
+    scene: Scene, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
     caplog.set_level(logging.INFO)
-    scene.source.is_broken = True
+    scene.source.error, said = error, f"raised {type(error).__name__}: x"
     for count in range(1, 4):
         scene.local.ask(Tier.FAST)
-        until(lambda count=count: len(scene.source.asked) == count and scene.local.problem() == "raised ValueError: x")  # type: ignore[misc]  # default
+        until(lambda count=count: len(scene.source.asked) == count and scene.local.problem() == said)  # type: ignore[misc]  # default
         until(lambda: scene.told().get(own.COLLECTOR_SUCCESS) == 0.0 and not scene.local._open)
     assert caplog.messages == ["host raised; it is asked again at its pace"]
-    scene.source.is_broken = False
+    scene.source.error = None
     scene.local.ask(Tier.FAST)
     until(lambda: scene.came and not scene.local.problem())
     assert scene.told()[own.COLLECTOR_SUCCESS] == 1.0

@@ -3,6 +3,7 @@
 import threading
 
 from gpuwatch.sampling.mailbox import Mailbox
+from tests.fakes.until import PATIENCE
 
 
 def test_things_come_out_in_their_order() -> None:
@@ -24,4 +25,4 @@ def test_the_one_who_waits_is_woken() -> None:
     timer = threading.Timer(0.01, box.put, (5,))
     timer.start()
     assert box.get(10) == 5
-    timer.join(1)
+    timer.join(PATIENCE)

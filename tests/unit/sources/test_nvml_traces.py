@@ -1,11 +1,13 @@
 """What the driver leaves in the file system, and who a GPU is that cannot be opened."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from gpuwatch.config import Config, Gpu, Paths
 from gpuwatch.sources.nvml import census, identity, traces
+from tests.fakes.clock import FakeClock
 
 PROPRIETARY = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.154.05  Thu Dec 28 15:37:48 UTC 2023\nGCC version:  12.2.0\n"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.105.08  Release Build  (dvs-builder)  Wed Oct 29\n"
@@ -51,6 +53,70 @@ def test_nodes_count_only_with_a_card_among_them(paths: Paths) -> None:
     assert not traces.collect(paths).nodes
     write(f"{paths.dev}/nvidia0")
     assert traces.collect(paths).nodes
+
+
+def test_how_long_nodes_are_missing_is_counted_from_the_first_look_and_anew_after_each_return(paths: Paths) -> None:
+    clock = FakeClock()
+    watch = traces.Watch(paths, clock)
+    version, control, card = (
+        Path(paths.proc) / "driver/nvidia/version",
+        Path(paths.dev) / "nvidiactl",
+        Path(paths.dev) / "nvidia0",
+    )
+    clock.forward(500)
+    assert watch.look().nodeless == 0  # no module: no nodes are lacking
+    write(str(version), PROPRIETARY)
+    counted = []
+    for seconds in (500, 70, 49.5, 0.5):
+        clock.forward(seconds)
+        counted.append(watch.look().nodeless)
+    assert counted == [0, 70, 119.5, 120]
+    clock.step(3600)  # the wall clock has no part in it
+    assert watch.look().nodeless == 120
+    write(str(control))
+    assert watch.look().nodeless == 120  # one of both is not enough
+    write(str(card))
+    assert watch.look().nodeless == 0
+    clock.forward(1000)
+    card.unlink()
+    assert watch.look().nodeless == 0
+    clock.forward(30)
+    assert watch.look().nodeless == 30
+    version.unlink()
+    assert watch.look().nodeless == 0
+    clock.forward(30)
+    write(str(version), PROPRIETARY)
+    assert watch.look().nodeless == 0
+
+
+@pytest.mark.parametrize(
+    ("age", "uptime", "expected"),
+    [
+        (50.0, "86400.00 1.00\n", 50.0),
+        (1000.0, "86400.00 1.00\n", 1000.0),
+        (1e9, "86400.00 1.00\n", 86400.0),  # the clock was set since
+        (-1000.0, "86400.00 1.00\n", 0.0),
+        (1000.0, "", 0.0),
+        (1000.0, "soon\n", 0.0),
+    ],
+)
+def test_nodes_that_are_missing_from_the_start_have_been_so_since_the_module_was_loaded(
+    paths: Paths, age: float, uptime: str, expected: float
+) -> None:
+    clock = FakeClock()
+    write(f"{paths.proc}/driver/nvidia/version", PROPRIETARY)
+    write(f"{paths.proc}/uptime", uptime)
+    write(f"{paths.sys}/module/nvidia/refcnt")
+    os.utime(f"{paths.sys}/module/nvidia", (clock.wall() - age, clock.wall() - age))
+    watch = traces.Watch(paths, clock)
+    assert watch.look().nodeless == expected
+    clock.forward(10)
+    assert watch.look().nodeless == expected + 10
+    write(f"{paths.dev}/nvidiactl")
+    write(f"{paths.dev}/nvidia0")
+    watch.look()
+    Path(f"{paths.dev}/nvidia0").unlink()
+    assert watch.look().nodeless == 0  # what was seen to go counts from then
 
 
 def test_nouveau_and_a_container_are_seen(paths: Paths) -> None:

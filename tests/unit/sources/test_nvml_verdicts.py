@@ -1,5 +1,7 @@
 """Codes become verdicts: every row of nvml.md 1.2 and 1.3."""
 
+from dataclasses import replace
+
 import pytest
 
 from gpuwatch.catalogue.gpu import DRIVER_STATE
@@ -9,6 +11,7 @@ from gpuwatch.sources.nvml.verdicts import Traces
 
 LOADED = Traces(module="535.154.05", nodes=True, nouveau=False, container=False)
 ABSENT = Traces(module=None, nodes=False, nouveau=False, container=False)
+MISSED = Traces(module="535.154.05", nodes=False, nouveau=False, container=False, nodeless=120.0)
 
 
 @pytest.mark.parametrize(
@@ -32,9 +35,11 @@ def test_each_code_says_why_a_value_is_absent(codes: tuple[int, ...], expected: 
         (9, ABSENT, "not_loaded", "modprobe nvidia"),
         (9, Traces(module=None, nodes=False, nouveau=True, container=False), "nouveau", "blacklist nouveau"),
         (9, LOADED, "not_loaded", "no usable GPU although the kernel module 535.154.05 is loaded"),
-        (9, Traces(module="535.154.05", nodes=False, nouveau=False, container=False), "no_nodes", "nvidia-modprobe"),
-        (4, Traces(module="535.154.05", nodes=False, nouveau=False, container=False), "no_nodes", "nvidia-modprobe"),
-        (999, Traces(module="535.154.05", nodes=False, nouveau=False, container=True), "no_nodes", "nvidia-modprobe"),
+        (9, MISSED, "no_nodes", "run nvidia-modprobe -c 0 -u"),
+        (4, MISSED, "no_nodes", "run nvidia-modprobe -c 0 -u"),
+        (999, replace(MISSED, container=True), "no_nodes", "run nvidia-modprobe -c 0 -u"),
+        (9, replace(MISSED, nodeless=0.0), "no_nodes", "waited for for up to 120 s"),
+        (1, MISSED, "failed", "is being initialised again"),
         (18, LOADED, "version_mismatch", "loaded module: 535.154.05"),
         (18, ABSENT, "version_mismatch", "reboot, or reload"),
         (4, LOADED, "no_permission", "check the mode"),
@@ -99,8 +104,16 @@ def test_a_gpu_without_one_value_is_at_fault_after_three_times(codes: set[int], 
     [
         (999, LOADED, "access_lost"),
         (4, LOADED, "no_permission"),
-        (999, Traces(module="535.154.05", nodes=False, nouveau=False, container=False), "no_nodes"),
+        (999, MISSED, "no_nodes"),
     ],
 )
 def test_all_gpus_out_of_reach_at_once_is_the_drivers_fault(code: int, traces: Traces, kind: str) -> None:
     assert kind == verdicts.no_access(code, traces).kind
+
+
+def test_nodes_are_waited_for_for_two_minutes_in_the_same_words_and_missed_from_then_on() -> None:
+    early, late, over = (verdicts.not_started(4, "", replace(MISSED, nodeless=seconds)) for seconds in (0.0, 119.9, 120.0))
+    assert (early.waits, late.waits, over.waits) == (True, True, False)
+    assert early.words == late.words
+    assert ("run nvidia-modprobe" in late.words, "run nvidia-modprobe" in over.words) == (False, True)
+    assert not any(verdicts.not_started(code, "", LOADED).waits for code in (1, 2, 4, 9, 12, 18, 999))

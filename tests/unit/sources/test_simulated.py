@@ -188,6 +188,10 @@ def test_the_demo_shows_each_kind_of_fault_within_two_minutes() -> None:
     [
         ("model = 'B9000'", 'model: expected one of A40, RTX 3090, A100, T4, found "B9000"'),
         ("gpus = -1", "expected `int` >= 0"),
+        (
+            "[[event]]\nkind = 'lots'\nat = '1s'",
+            'event[0].kind: expected one of overheating, power_cap, leak, lost, hung, starvation, wear, found "lots"',
+        ),
         ("[[event]]\nkind = 'lost'\nat = '1s'", "event[0].gpu: expected a gpu below 8, found none"),
         ("[[event]]\nkind = 'wear'\nat = '1s'\ndisk = 5", "event[0].disk: expected a disk below 2, found 5"),
         ("[[load]]\nat = '0s'\nlevel = 0.5\ngpus = [9]", "load[0].gpus: expected GPUs below 8, found 9"),

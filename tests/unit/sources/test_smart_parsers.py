@@ -13,6 +13,7 @@ from gpuwatch.sources.smart.document import Document
 from gpuwatch.sources.smart.facts import Attribute, Facts, merge
 from gpuwatch.sources.smart.verdict import judge
 from tests.fakes.drives import Drive, Row, ata, nvme, sas
+from tests.fakes.until import PATIENCE
 
 SATA = [
     Row(5, "Reallocated_Sector_Ct", "8", threshold=10, prefailure=True),
@@ -253,7 +254,7 @@ def test_importing_pysmart_changes_neither_the_logger_class_nor_the_language() -
     for language in ({}, {"LANG": "de_DE.UTF-8"}):
         environ = {name: value for name, value in os.environ.items() if name != "LANG"} | language
         done = subprocess.run(
-            [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True, timeout=15
+            [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True, timeout=PATIENCE
         )
         assert f"True {language.get('LANG')}\n" == done.stdout
     assert logging.getLoggerClass() is logging.Logger

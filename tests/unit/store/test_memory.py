@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from gpuwatch.model.alert import AlertState, Severity
 from gpuwatch.model.delivery import Outcome
-from gpuwatch.store.memory import QUEUE_LIMIT, AlertMemory
+from gpuwatch.store.memory import QUEUE_LIMIT, AlertMemory, units
 from gpuwatch.store.records import Found
-from tests.fakes.store_nouns import delivery, incident, told, ulid
+from tests.fakes.store_nouns import EPOCH, delivery, incident, silence, told, ulid
 
 NOTHING = Found(incidents=[], told=[], deliveries=[], blobs={}, newest="", refused=0)
 
@@ -64,6 +64,33 @@ def test_a_ticket_says_no_until_its_rows_are_written() -> None:
     assert not ticket.wait(0)
     memory.written(taken.values())
     assert ticket.wait(0)
+
+
+def test_what_was_committed_together_stays_together_and_apart_from_the_rest() -> None:
+    """Also where nobody holds the ticket any more, and where the rows came back from a disk that refused."""
+    memory = AlertMemory()
+    memory.commit([], [told(1)], [delivery(1)])
+    memory.commit([incident(2)], [told(2)], [])
+    memory.put_back(memory.take())
+    memory.save("engine", 1, b"state")
+    memory.commit([incident(3)], [], [delivery(1)])  # in place of a row of the first: these two cannot be told apart
+    found = [sorted(key[0] for key in part) for part in units(memory.take())]
+    assert sorted(found) == [["delivery", "incident", "told"], ["incident", "told"], ["state"]]
+
+
+def test_rows_that_are_written_again_and_again_while_the_disk_is_dead_cost_no_more_each_time() -> None:
+    memory = AlertMemory()
+    memory.commit([incident(1)], [], [delivery(1)])
+    for attempt in range(5_000):
+        memory.attempted(delivery(1), Outcome.retry("status 503"), float(attempt))
+    taken = memory.take()
+    assert len(units(taken)) == 1
+    steps = 0
+    for entry in taken.values():
+        unit = entry.unit
+        while unit.into is not None:
+            unit, steps = unit.into, steps + 1
+    assert steps <= 2
 
 
 def test_a_commit_of_nothing_is_on_disk_at_once() -> None:
@@ -160,13 +187,38 @@ def test_what_is_still_said_under_the_new_id_of_a_united_incident_is_kept_under_
     assert (found.id, found.severity, found.fired_at) == (ulid(1), Severity.CRITICAL, incident(1).fired_at)
 
 
+def test_a_new_run_gets_the_silences_as_they_were_last() -> None:
+    memory = AlertMemory()
+    memory.commit([], [], [], [silence(2), silence(1)])
+    over = silence(2, ends_at=EPOCH + 5, ended_by="root")
+    memory.commit([], [], [], [over])
+    assert memory.snapshot().silences == [silence(1), over]
+
+
+def test_a_silence_found_late_does_not_undo_its_end() -> None:
+    memory, over = AlertMemory(), silence(1, ended_by="root")
+    memory.commit([], [], [], [over])
+    memory.adopt(replace(NOTHING, silences=[silence(1), silence(2)]))
+    assert memory.snapshot().silences == [over, silence(2)]
+
+
+def test_a_long_run_forgets_silences_that_ended_long_ago_and_none_that_holds() -> None:
+    memory, long = AlertMemory(), silence(0, ends_at=EPOCH + 1e6)
+    memory.commit([], [], [], [long])
+    for number in range(1, 3_000):
+        memory.commit([], [], [], [silence(number, ends_at=EPOCH + number + 1)])
+        memory.written(memory.take().values())
+    kept = memory.snapshot().silences
+    assert (len(kept) <= 1_000, kept[0], kept[-1].id) == (True, long, silence(2_999).id)
+
+
 def test_a_fresh_file_gets_all_that_is_known() -> None:
     memory = AlertMemory()
-    memory.commit([incident(1)], [told(1)], [delivery(1)])
+    memory.commit([incident(1)], [told(1)], [delivery(1)], [silence(1)])
     memory.save("engine", 1, b"state")
     memory.written(memory.take().values())
     memory.requeue()
-    assert {key[0] for key in memory.take()} == {"incident", "told", "delivery", "state"}
+    assert {key[0] for key in memory.take()} == {"incident", "told", "delivery", "silence", "state"}
 
 
 def test_a_long_run_forgets_ended_incidents() -> None:

@@ -4,13 +4,19 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from gpuwatch.model.delivery import Delivery
-from gpuwatch.store.records import VERSION, decoded, delivery_row, encode, incident_row
-from tests.fakes.store_nouns import delivery, incident
+from gpuwatch.model.silence import Silence
+from gpuwatch.store.records import VERSION, decoded, delivery_row, encode, incident_row, silence_row
+from tests.fakes.store_nouns import delivery, incident, silence
 
 
 def test_a_delivery_is_read_as_it_was_written() -> None:
     row = delivery_row(delivery(3))[1]
     assert list(decoded(iter([(VERSION, str(row["data"]))]), Delivery)) == [delivery(3)]
+
+
+def test_a_silence_is_read_as_it_was_written() -> None:
+    row = silence_row(silence(3, ended_by="root"))[1]
+    assert list(decoded(iter([(VERSION, str(row["data"]))]), Silence)) == [silence(3, ended_by="root")]
 
 
 def test_read_only_mappings_are_written() -> None:

@@ -4,6 +4,7 @@ import threading
 
 from gpuwatch.store.ulid import RANDOM_BITS, Ulid, decode, encode
 from tests.fakes.clock import FakeClock
+from tests.fakes.until import PATIENCE
 
 
 def test_a_known_number_has_its_known_text() -> None:
@@ -58,5 +59,5 @@ def test_threads_never_get_the_same_id(clock: FakeClock) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE)
     assert len(set(ids)) == 2_000

@@ -1,0 +1,152 @@
+"""Tell nobody of some alerts of this host, or of any, for a time; list or end that. It ends by itself.
+
+Without LABEL=VALUE it is for the whole host. Alerts go on firing meanwhile and are shown, as silenced, by `gpuwatch status`. When
+it ends, people are told of what fires then and was not told before, and of the end of what was; what began and ended within it
+is told to nobody. Labels are those of an alert: rule, severity, gpu, uuid, device, ...
+
+Making and ending one needs root or the group gpuwatch-admin. Exit code 1: the daemon refuses, or there is no such silence;
+2: something in the command is wrong; 3: no daemon answers, or none in time: then it may have done what was asked.
+
+example: gpuwatch silence --for 2h --comment "fans are changed"
+         gpuwatch silence rule=gpu_overheating gpu=3 --for 7d
+         gpuwatch silence --list
+"""
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, OUR_FAULT, ask
+from gpuwatch.cli.status import of_silence
+from gpuwatch.client import Reply, Unreachable
+from gpuwatch.config import ConfigError
+from gpuwatch.model.escape import printable, visible
+from gpuwatch.model.quantity import duration
+from gpuwatch.model.silence import DAY, LONGEST
+
+PLACE = "gpuwatch silence"
+PATIENCE = 10.0  # seconds for an answer: the daemon gives its disk three
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("labels", nargs="*", metavar="LABEL=VALUE", help="what an alert must be to be silenced; all must hold")
+    parser.add_argument("--for", dest="lasts", metavar="TIME", help=f"how long: 30m, 2h, 7d; at most {LONGEST / DAY:.0f}d")
+    parser.add_argument("--comment", metavar="TEXT", help="why, for whoever looks")
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--list", action="store_true", help="show the silences that are not over")
+    other.add_argument("--end", metavar="ID", help="end a silence now")
+    ask.add(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask the daemon for what is wanted, and say what came of it."""
+    if (args.list or args.end is not None) and (args.labels or args.lasts is not None or args.comment is not None):
+        raise ConfigError(PLACE, "", f"{'--list' if args.list else '--end'} stands alone")
+    try:
+        if args.list:
+            return shown(allowed(args, ask.client(args).get("/api/v1/silences")))
+        if args.end is not None:
+            body = encoded({"id": args.end})
+            return ended(allowed(args, ask.client(args).post("/api/v1/silences/end", body, PATIENCE)))
+        wish = wished(args)
+        return made(allowed(args, ask.client(args).post("/api/v1/silences", encoded(wish), PATIENCE)))
+    except Unreachable as error:
+        print(f"{PLACE}: {error}", file=sys.stderr)
+        if error.asked and not args.list:
+            doubted()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        print(f"{PLACE}: what answers there is no gpuwatch, or one of another version", file=sys.stderr)
+    return NOT_REACHABLE
+
+
+def allowed(args: argparse.Namespace, reply: Reply) -> Reply:
+    """Return the answer; raises ConfigError where it asks for a password, or another one."""
+    if reply.status == 401:
+        raise ConfigError(PLACE, "", ask.denied(args))
+    return reply
+
+
+def wished(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the silence that is wanted; raises ConfigError."""
+    if args.lasts is None:
+        raise ConfigError(PLACE, "--for", "is missing: how long, such as 30m, 2h or 7d")
+    try:
+        seconds = duration(args.lasts)
+    except ValueError as error:
+        raise ConfigError(PLACE, "--for", f'{error}, got "{printable(args.lasts)}"') from None
+    if not 0 < seconds <= LONGEST:
+        raise ConfigError(PLACE, "--for", f"expected more than 0 and at most {LONGEST / DAY:.0f}d, got {args.lasts}")
+    matchers = []
+    for text in args.labels:
+        name, separator, value = text.partition("=")
+        if not (name and separator and value):
+            raise ConfigError(PLACE, "", f'expected LABEL=VALUE, such as gpu=3, got "{printable(text)}"')
+        matchers.append({"name": name, "value": value})
+    return {"matchers": matchers, "seconds": float(seconds), "comment": args.comment or ""}
+
+
+def encoded(wish: dict[str, Any]) -> bytes:
+    """Return it as JSON; what is no text (bytes on the command line that are not UTF-8) becomes visible."""
+    return json.dumps(visible(wish)).encode()
+
+
+def made(reply: Reply) -> int:
+    """Say that the silence is made."""
+    if reply.status != 200:
+        return refused(reply)
+    answer = json.loads(reply.body)
+    silence = answer["silence"]
+    print(printable(f"{silence['id']}  silenced: {of_silence(silence, time.time())}", 1000))
+    return warned(answer)
+
+
+def ended(reply: Reply) -> int:
+    """Say that it has ended."""
+    if reply.status != 200:
+        return refused(reply)
+    answer = json.loads(reply.body)
+    print(printable(f"{answer['silence']['id']}  has ended: {answer['silence']['of']}", 1000))
+    return warned(answer)
+
+
+def warned(answer: dict[str, Any]) -> int:
+    """Say so where the disk did not take it: it holds all the same."""
+    if not answer["stored"]:
+        print(f"{PLACE}: it holds, but it is not stored yet: the disk does not answer", file=sys.stderr)
+    return 0
+
+
+def doubted() -> None:
+    """Say that what was asked for may be done all the same, and how to see that."""
+    print(f"{PLACE}: it may have been taken all the same: `gpuwatch silence --list` shows what holds", file=sys.stderr)
+
+
+def shown(reply: Reply) -> int:
+    """Print the silences that are not over, one a line."""
+    if reply.status != 200:
+        return refused(reply)
+    page = json.loads(reply.body)
+    if not page.get("complete", True):
+        print(
+            f"{PLACE}: the alert memory has not been read yet: there may be more, which do not hold until then", file=sys.stderr
+        )
+    lasting = [silence for silence in page["silences"] if silence["state"] != "expired"]
+    for silence in lasting:
+        print(printable(f"{silence['id']}  {of_silence(silence, page['now'])}", 1000))
+    if not lasting:
+        print("nothing is silenced")
+    return 0
+
+
+def refused(reply: Reply) -> int:
+    """Say in the daemon's words why not."""
+    said = printable(reply.body.decode("utf-8", "replace").strip(), 400)
+    print(f"{PLACE}: {said or f'the daemon answered {reply.status}'}", file=sys.stderr)
+    if reply.status == 504:  # the daemon goes on with what it could not answer in time
+        doubted()
+    if reply.status >= 500:
+        return NOT_REACHABLE
+    return CALLERS_MISTAKE if reply.status == 400 else OUR_FAULT

@@ -1,0 +1,165 @@
+"""Silences over HTTP: everybody may see them; who may change state makes and ends them.
+
+`POST /api/v1/silences` takes `{"matchers": [{"name": "gpu", "value": "3"}], "seconds": 7200, "comment": "..."}`, without matchers
+for the whole host; `POST /api/v1/silences/end` takes `{"id": "..."}`. Both answer with the silence and whether it is `stored`.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from gpuwatch import __version__
+from gpuwatch.export.access import name_of
+from gpuwatch.export.message import Request, Response, Route
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.escape import printable
+from gpuwatch.model.naming import Naming
+from gpuwatch.model.silence import DAY, LONGEST, Matcher, Silence
+
+LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,99}")
+VALUE_LENGTH = 400
+COMMENT_LENGTH = 400
+MATCHERS = 16
+ENDED = 100  # ended ones that are listed: those that ended last
+NOT_READ = "the alert memory has not been read yet: what was silenced before this start is not known, and silences nothing"
+
+
+class Silences(Protocol):
+    """What the daemon knows of silences; every method may be called from any thread."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether those of earlier runs are among them."""
+        ...
+
+    def add(self, matchers: Sequence[Matcher], seconds: float, *, author: str, comment: str) -> tuple[Silence, bool] | None:
+        """Begin one now, and say whether it is on the disk; None where there are too many."""
+        ...
+
+    def end(self, identifier: str, *, by: str) -> tuple[Silence, bool] | None:
+        """End one now, and say whether that is on the disk; None where it is not known."""
+        ...
+
+    def known(self) -> Sequence[Silence]:
+        """Return all that are known, the oldest first."""
+        ...
+
+
+class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A matcher as it is asked for."""
+
+    name: str
+    value: str
+    is_equal: bool = True
+
+
+class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A silence as it is asked for."""
+
+    seconds: float
+    matchers: list[Condition] = []
+    comment: str = ""
+
+
+class Which(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which silence to end."""
+
+    id: str
+
+
+Asked = TypeVar("Asked", Wish, Which)
+
+
+class AskedError(Exception):
+    """What is asked for cannot be had; the words say why, to a person."""
+
+
+def routes(silences: Silences, clock: Clock, naming: Naming) -> tuple[Route, ...]:
+    """Return the routes of silences."""
+    return (
+        Route("/api/v1/silences", lambda _: listed(silences, clock.wall()), slow=True),
+        Route("/api/v1/silences", lambda request: made(silences, request, clock.wall(), naming), method="POST", changes=True),
+        Route("/api/v1/silences/end", lambda request: ended(silences, request, clock.wall()), method="POST", changes=True),
+    )
+
+
+def listed(silences: Silences, wall: float) -> Response:
+    """Answer with all silences that hold and those that ended last; without `complete` those of earlier runs are not known."""
+    complete, known = silences.is_whole, silences.known()
+    over = sorted((silence for silence in known if silence.is_over(wall)), key=lambda silence: silence.ends_at)[:-ENDED]
+    left_out = {silence.id for silence in over}
+    shown = [document(silence, wall) for silence in known if silence.id not in left_out]
+    return Response.json({"version": __version__, "now": wall, "complete": complete, "silences": shown})
+
+
+def made(silences: Silences, request: Request, wall: float, naming: Naming) -> Response:
+    """Begin a silence for whoever asks."""
+    try:
+        wish = read(request.body, Wish)
+        matchers = checked(wish, naming)
+    except AskedError as error:
+        return Response.text(400, str(error))
+    kept = silences.add(matchers, wish.seconds, author=asker(request), comment=wish.comment.strip())
+    if kept is None:
+        return Response.text(409, "there are too many silences; end one that is not needed any more")
+    silence, stored = kept
+    return done(silence, wall, stored=stored)
+
+
+def ended(silences: Silences, request: Request, wall: float) -> Response:
+    """End a silence for whoever asks."""
+    try:
+        which = read(request.body, Which)
+    except AskedError as error:
+        return Response.text(400, str(error))
+    kept = silences.end(which.id, by=asker(request))
+    if kept is None and not silences.is_whole:
+        return Response.text(503, NOT_READ)
+    if kept is None:
+        return Response.text(404, f"there is no silence {printable(which.id, 40)}")
+    silence, stored = kept
+    return done(silence, wall, stored=stored)
+
+
+def done(silence: Silence, wall: float, *, stored: bool) -> Response:
+    """Answer with a silence that was made or ended."""
+    return Response.json({"version": __version__, "silence": document(silence, wall), "stored": stored})
+
+
+def document(silence: Silence, wall: float) -> dict[str, Any]:
+    """Return a silence as plain data."""
+    found: dict[str, Any] = msgspec.to_builtins(silence)
+    return {**found, "of": str(silence), "state": silence.state(wall)}
+
+
+def asker(request: Request) -> str:
+    """Return who asks: the user who has proven a password, or whom the kernel vouches for."""
+    return request.user or (name_of(request.peer.uid) if request.peer else "")
+
+
+def read(body: bytes, kind: type[Asked]) -> Asked:
+    """Read what is asked for; raises AskedError."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeError) as error:  # before 0.19 msgspec lets UnicodeDecodeError through
+        raise AskedError(f"cannot be read: {printable(str(error))}") from None
+
+
+def checked(wish: Wish, naming: Naming) -> list[Matcher]:
+    """Return the matchers of a silence that can be made; raises AskedError."""
+    if not 0 < wish.seconds <= LONGEST:
+        raise AskedError(f"seconds: expected more than 0 and at most {LONGEST:.0f} ({LONGEST / DAY:.0f} days)")
+    if len(wish.comment) > COMMENT_LENGTH:
+        raise AskedError(f"comment: expected at most {COMMENT_LENGTH} characters, it has {len(wish.comment)}")
+    if len(wish.matchers) > MATCHERS:
+        raise AskedError(f"matchers: expected at most {MATCHERS}")
+    for condition in wish.matchers:
+        if not LABEL.fullmatch(condition.name):
+            raise AskedError(f'matchers: "{printable(condition.name, 40)}" is not the name of a label')
+        if not 0 < len(condition.value) <= VALUE_LENGTH:
+            raise AskedError(f"matchers: expected a value of 1 to {VALUE_LENGTH} characters for {condition.name}")
+        if problem := naming.mistake(condition.name, condition.value):
+            raise AskedError(f"matchers: {printable(problem, 400)}")
+    return [Matcher(name=one.name, value=one.value, is_equal=one.is_equal) for one in wish.matchers]

@@ -1,0 +1,41 @@
+"""What alerts of this host can be called by: what routes and silences may ask for, checked where they are made."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpuwatch.model.alert import Severity
+
+ALWAYS = ("rule", "severity", "host")  # labels of every alert
+SEVERITIES = tuple(severity.value for severity in Severity)
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The rules that there are, on or off, and the labels that an alert can have: those of targets and of the host."""
+
+    rules: frozenset[str]
+    labels: frozenset[str]
+
+    def mistake(self, label: str, value: str) -> str:
+        """Say why no alert can ever have this label with this value, "" where one can."""
+        known = self.labels | set(ALWAYS)
+        if label not in known:
+            return f'"{label}" is not a label of any alert; {near(label, known)}'
+        if label == "rule" and value not in self.rules:
+            return f'"{value}" is not a rule; {near(value, self.rules)}'
+        if label == "severity" and value not in SEVERITIES:
+            return no_severity(value)
+        return ""
+
+
+def no_severity(found: str) -> str:
+    """Say that this is no severity, and which there are."""
+    return f'expected one of {", ".join(SEVERITIES)}, found "{found}"'
+
+
+def near(found: str, known: Iterable[str]) -> str:
+    """Return the nearest known names, or all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(found, names, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(names)}"

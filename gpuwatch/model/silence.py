@@ -1,0 +1,60 @@
+"""A silence: for whom, from when to when, by whom and why. The nouns are Alertmanager's."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+DAY = 86400.0  # seconds
+LONGEST = 30 * DAY  # seconds that a silence may last: what is to be quiet for longer is a rule to switch off
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matcher:
+    """One condition on one label; a label that an alert lacks counts as empty."""
+
+    name: str
+    value: str
+    is_equal: bool = True
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether these labels are meant."""
+        return (labels.get(self.name, "") == self.value) is self.is_equal
+
+    def __str__(self) -> str:
+        return f"{self.name}{'=' if self.is_equal else '!='}{self.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """A time in which nobody is told of the alerts that all matchers match; without matchers it is the whole host.
+
+    It begins when it is made. Times are wall clock. Who ends it early stands in `ended_by`, and `ends_at` is then the time at
+    which that was done.
+    """
+
+    id: str  # ULID
+    matchers: tuple[Matcher, ...]
+    starts_at: float
+    ends_at: float
+    author: str
+    comment: str
+    ended_by: str = ""
+
+    @property
+    def is_whole_host(self) -> bool:
+        """Whether it is for all alerts of the host."""
+        return not self.matchers
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an alert with these labels is meant."""
+        return all(matcher.matches(labels) for matcher in self.matchers)
+
+    def is_over(self, wall: float) -> bool:
+        """Whether it has ended. One that was ended by a person stays so, whatever the clock says later."""
+        return bool(self.ended_by) or wall >= self.ends_at
+
+    def state(self, wall: float) -> str:
+        """Return where it stands, in Alertmanager's words."""
+        return "expired" if self.is_over(wall) else "active"
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.matchers)) or "the whole host"
