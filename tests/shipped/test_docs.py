@@ -6,15 +6,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from gpuwatch import config, notify, shipped
+from gpuwatch import config, shipped
 from gpuwatch.cli import COMMANDS, main
+from gpuwatch.cli import config as configuration
+from gpuwatch.client import Client
 from gpuwatch.export.families import FAMILIES
 from gpuwatch.export.process import ProcessText
+from gpuwatch.notify.receivers import RECEIVERS
 from gpuwatch.places import Places
 from gpuwatch.rules import load as rules
 from tests.fakes.until import PATIENCE
+from tests.fakes.web import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -50,6 +55,24 @@ def test_the_first_screen_of_the_readme_installs_runs_and_tests() -> None:
     assert test in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()[-1]
 
 
+@pytest.mark.parametrize("sudo", [True, False])
+def test_the_first_command_of_the_readme_runs_with_sudo_and_as_root_without(tmp_path: Path, *, sudo: bool) -> None:
+    command = re.findall(r"```sh\n(.*?)\n```", README, re.DOTALL)[0]
+    for name in ("sh", "sudo") if sudo else ("sh",):
+        (tmp_path / name).write_text('#!/bin/sh\necho "${0##*/} $1"\n')
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "sudo sh\n" if sudo else "sh -c\n", "")
+
+
+def test_every_page_that_the_readme_and_the_docs_link_to_is_there() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
 def test_every_command_that_the_readme_shows_exists_and_has_help_with_an_example() -> None:
     named = set(re.findall(r"gpuwatch (\w+)", README))
     assert {"run", "status", "demo", "read", "metrics", "config"} <= named
@@ -69,9 +92,23 @@ def test_the_configuration_that_the_readme_shows_is_right(tmp_path: Path) -> Non
     path = tmp_path / "gpuwatch.toml"
     path.write_text(shown)
     found = config.load(path, Places(tmp_path, tmp_path, tmp_path))
-    channels = notify.build(found)
-    assert list(channels.by_name) == ["oncall"]
-    assert rules.load(shipped.folder("alerts"), found.rules, str(path))
+    built = configuration.check(found)
+    assert list(built.channels.by_name) == ["oncall"]
+    assert built.unheard == []  # the example loses no alert
+
+
+def test_the_silence_that_the_page_of_http_shows_can_be_made(tmp_path: Path) -> None:
+    (wish,) = re.findall(r"-d '(\{.*?\})'", (ROOT / "docs" / "http.md").read_text(encoding="utf-8"), re.DOTALL)
+    with serving(tmp_path) as served:
+        reply = Client(str(served.path)).post("/api/v1/silences", wish.encode())
+        assert (reply.status, json.loads(reply.body)["silence"]["of"]) == (200, "rule=gpu_overheating, gpu=3")
+
+
+def test_every_key_of_a_receiver_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "receivers.md").read_text(encoding="utf-8")
+    for kind, receiver in RECEIVERS.items():
+        assert f'`"{kind}"`' in page
+        assert [field.name for field in msgspec.structs.fields(receiver.keys) if f"`{field.name}`" not in page] == []
 
 
 def test_every_rule_that_ships_is_in_the_readme() -> None:
