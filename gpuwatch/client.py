@@ -78,20 +78,26 @@ def place(address: str) -> Place:
 class Client:
     """Asks one place. Each question is a connection of its own; any thread may ask."""
 
-    def __init__(self, address: str, password_file: str | Path | None = None, ca_file: str | Path | None = None) -> None:
-        """Raises ValueError for an address that is none. The files are read when asked, so that renewed ones count."""
+    def __init__(
+        self, address: str, password_file: str | Path | None = None, ca_file: str | Path | None = None, who: str = "gpuwatch"
+    ) -> None:
+        """Raises ValueError for an address that is none. The files are read when asked, so that renewed ones count.
+
+        `who` is what should answer there, for the words of an error.
+        """
         self.place = place(address)
         self._password_file, self._ca_file = password_file, ca_file
+        self._who = who
 
-    def get(self, path: str, seconds: float = SECONDS) -> Reply:
-        """Ask for a path; raises Unreachable when there is no whole answer within the time."""
-        return self._ask("GET", path, None, seconds)
+    def get(self, path: str, seconds: float = SECONDS, limit: int = BODY_LIMIT) -> Reply:
+        """Ask for a path; raises Unreachable when there is no whole answer within the time and `limit` bytes."""
+        return self._ask("GET", path, None, seconds, limit)
 
     def post(self, path: str, body: bytes, seconds: float = SECONDS) -> Reply:
         """Send JSON to a path; raises Unreachable when there is no whole answer in time: it may have been taken all the same."""
-        return self._ask("POST", path, body, seconds)
+        return self._ask("POST", path, body, seconds, BODY_LIMIT)
 
-    def _ask(self, method: str, path: str, body: bytes | None, seconds: float) -> Reply:
+    def _ask(self, method: str, path: str, body: bytes | None, seconds: float, limit: int) -> Reply:
         deadline, asked = time.monotonic() + seconds, False
         try:
             headers = {"Connection": "close", "Accept-Encoding": "identity"} | self._authorization()
@@ -100,7 +106,8 @@ class Client:
             wire = self._connect(deadline)
             asked = True
             try:
-                return exchange(wire, self.place, method, self.place.prefix + path, headers=headers, body=body)
+                question = Question(method, self.place.prefix + path, headers, body)
+                return exchange(wire, self.place, question, limit)
             finally:
                 wire.hang_up()
         except TimeoutError:
@@ -109,7 +116,8 @@ class Client:
             words = f"does not answer as an HTTP server does ({type(error).__name__}){self._other_scheme(error)}"
             raise Unreachable(f"{self.place}: {words}", asked=asked) from None
         except OSError as error:
-            raise Unreachable(f"{self.place}: {reason(error)}{self._other_scheme(error)}", asked=asked) from None
+            words = f"{reason(error, self._who)}{self._other_scheme(error)}"
+            raise Unreachable(f"{self.place}: {words}", asked=asked) from None
 
     def _other_scheme(self, error: Exception) -> str:
         """Return the advice to ask with TLS, or without, where the answer looks like that; "" where it does not."""
@@ -208,20 +216,30 @@ class Reader(io.RawIOBase):
         return self._wire.socket.recv_into(buffer)
 
 
-def exchange(wire: Wire, where: Place, method: str, path: str, *, headers: dict[str, str], body: bytes | None) -> Reply:
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes | None = None
+
+
+def exchange(wire: Wire, where: Place, question: Question, limit: int) -> Reply:
     """Send one request and take its answer, up to the limit; raises what http.client and the socket raise."""
     connection = http.client.HTTPConnection("localhost" if where.path else where.host, where.port)
     connection.auto_open = 0
     connection.sock = wire
-    connection.request(method, path, body=body, headers=headers)
+    connection.request(question.method, question.path, body=question.body, headers=question.headers)
     response = connection.getresponse()
     try:
-        answer = response.read(BODY_LIMIT + 1)
+        answer = response.read(limit + 1)
         missing = response.length
     finally:
         response.close()
-    if len(answer) > BODY_LIMIT:
-        raise Unreachable(f"{where}: the answer is over {BODY_LIMIT >> 20} MiB", asked=True)
+    if len(answer) > limit:
+        raise Unreachable(f"{where}: the answer is over {limit >> 20} MiB", asked=True)
     if missing:  # http.client takes a body that ends early for whole when it is read by size
         raise http.client.IncompleteRead(answer, missing)
     return Reply(response.status, answer)
@@ -268,10 +286,10 @@ def left(deadline: float) -> float:
     return seconds
 
 
-def reason(error: OSError) -> str:
+def reason(error: OSError, who: str) -> str:
     """Say why there is no connection."""
     if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-        return "nobody answers there; is gpuwatch running?"
+        return f"nobody answers there; is {who} running?"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message}); name the certificate of its authority with --ca-file"
     if isinstance(error, ssl.SSLError):

@@ -6,10 +6,10 @@ Families, history columns, headings, docs and the names that rules may use all c
 from collections.abc import Iterator
 from types import MappingProxyType, ModuleType
 
-from gpuwatch.catalogue import derived, disk, gpu, host, own
+from gpuwatch.catalogue import derived, disk, events, gpu, host, interconnect, memory, mig, own, process
 from gpuwatch.model.metric import Members, Metric, Subject
 
-MODULES = (gpu, disk, host, derived, own)
+MODULES = (gpu, interconnect, memory, mig, disk, host, derived, events, own, process)
 
 
 def declared(module: ModuleType) -> Iterator[Metric]:

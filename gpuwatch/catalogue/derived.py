@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from gpuwatch.catalogue.events import ERRORS_OPEN
 from gpuwatch.catalogue.gpu import GPU, GPUS
 from gpuwatch.catalogue.host import HOST
 from gpuwatch.model.metric import Keep, Metric, counter, gauge, states
@@ -49,7 +50,8 @@ PREVIOUS_REBOOT = gauge(
 # The words of `Evidence` that detectors give beside a metric: the texts of rules that look at it may use them.
 WORDS: Mapping[Metric, tuple[str, ...]] = MappingProxyType(
     {
-        **dict.fromkeys((STATE["lost"], STATE["missing"], STATE["reset_required"]), ("cause", "last_seen", "remedy")),
+        **dict.fromkeys((STATE["lost"], STATE["missing"], STATE["reset_required"]), ("cause", "last_seen", "remedy", "reported")),
+        **dict.fromkeys(ERRORS_OPEN.values(), ("cause", "code", "count", "also", "action", "line")),
         UNEXPECTED_REBOOT: ("down", "last_sample"),
     }
 )

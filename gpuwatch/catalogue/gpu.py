@@ -27,6 +27,7 @@ DRIVER = Subject(
     help="The NVIDIA driver: user-space library and loaded kernel module.",
 )
 GPUS = Subject("gpus")
+DCGM = Subject("dcgm")
 
 # Driver
 DRIVER_STATE = states(
@@ -53,6 +54,14 @@ DRIVER_MISMATCH = gauge(
 
 # Presence
 VISIBLE = members(GPUS, "visible", keep=Keep.LAST, source=("nvml", "pci"), help="GPUs that this source sees now.")
+DCGM_UP = gauge(DCGM, "up", keep=Keep.LAST, help="1 while DCGM gives what it is asked for.")
+DCGM_GPUS = members(
+    DCGM,
+    "gpus",
+    keep=Keep.LAST,
+    state=("seen", "missing"),
+    help="GPUs of which DCGM gives numbers; missing are those it gave numbers of before, and gaps in its numbering.",
+)
 
 # Utilisation
 UTILIZATION = gauge(GPU, "utilization", "ratio", short="UTIL", help="Share of time in which at least one kernel ran.")
@@ -65,6 +74,23 @@ ENGINE_UTILIZATION = members(
     "ratio",
     engine=("encoder", "decoder", "jpeg", "ofa"),
     help="Share of time in which this engine was busy.",
+)
+
+# Real load: GPM (Hopper and later) or DCGM's profiling fields (Volta and later)
+GRAPHICS_ACTIVE = gauge(GPU, "graphics_active", "ratio", help="Share of time in which the graphics or compute engines were busy.")
+SM_ACTIVE = gauge(
+    GPU, "sm_active", "ratio", short="SMACT", help="Share of time in which an SM had at least one warp, averaged over all SMs."
+)
+SM_OCCUPANCY = gauge(GPU, "sm_occupancy", "ratio", short="SMOCC", help="Resident warps as a share of those that fit.")
+DRAM_ACTIVE = gauge(
+    GPU, "dram_active", "ratio", short="DRAM", help="Share of cycles in which the memory interface sent or received."
+)
+PIPE_ACTIVE = members(
+    GPU,
+    "pipe_active",
+    "ratio",
+    pipe=("tensor", "fp64", "fp32", "fp16", "int"),
+    help="Share of cycles in which this pipe was busy.",
 )
 
 # Memory
@@ -191,7 +217,13 @@ PCIE_THROUGHPUT = members(
     "bytes_per_second",
     short="PCIE",
     direction=("transmit", "receive"),
-    help="PCIe throughput of one 20 ms sample, taken every 10 s while the GPU is busy; where byte counters cannot be trusted.",
+    help="PCIe throughput, where byte counters cannot be trusted: 20 ms sampled every 10 s while busy, or a mean by DCGM.",
+)
+PCIE_TRANSMIT_MEAN = gauge(
+    GPU, "pcie_transmit_mean", "bytes_per_second", internal=True, help="Mean since the last reading: all bytes are in it."
+)
+PCIE_RECEIVE_MEAN = gauge(
+    GPU, "pcie_receive_mean", "bytes_per_second", internal=True, help="Mean since the last reading: all bytes are in it."
 )
 PCIE_REPLAYS = counter(GPU, "pcie_replays", help="PCIe packets sent again; judge the rate, not the value.")
 PCIE_REPLAY_ROLLOVERS = counter(GPU, "pcie_replay_rollovers", help="Times the replay counter rolled over.")
@@ -215,6 +247,15 @@ PCIE_ERRORS = members(
     help="PCIe errors that the GPU counted.",
 )
 
+# NVLink
+NVLINK_THROUGHPUT = members(
+    GPU,
+    "nvlink_throughput",
+    "bytes_per_second",
+    direction=("transmit", "receive"),
+    help="NVLink throughput of all links together, with headers, as GPM or DCGM gives it.",
+)
+
 # Modes
 PERFORMANCE_STATE = gauge(GPU, "performance_state", keep=Keep.LAST, short="PSTATE", help="0 (fastest) to 15.")
 PERSISTENCE_MODE = gauge(GPU, "persistence_mode", keep=Keep.LAST, help="1 while the driver stays loaded without clients.")
@@ -224,6 +265,23 @@ COMPUTE_MODE = states(
     "mode",
     ("default", "exclusive_thread", "prohibited", "exclusive_process"),
     help="Who may open a compute context.",
+)
+RECOVERY_ACTION = states(
+    GPU,
+    "recovery_action",
+    "action",
+    (
+        "none",
+        "gpu_reset",
+        "node_reboot",
+        "drain_p2p",
+        "drain_and_reset",
+        "recover_imex",
+        "bus_reset",
+        "system_reboot",
+        "unknown",
+    ),
+    help="What the driver says has to be done before this GPU is well again.",
 )
 
 # Memory errors

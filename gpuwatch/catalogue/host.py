@@ -4,6 +4,8 @@ from gpuwatch.model.metric import Keep, Kind, Subject, counter, gauge, members
 
 HOST = Subject("host", info=("name", "machine", "kernel", "os", "labels"), help="This host; `labels` are those of `[host]`.")
 NETWORK = Subject("network", ("interface",))
+INFINIBAND = Subject("infiniband", ("device", "port"))
+SERVICES = Subject("services", prefix="gpuwatch")
 HWMON = Subject("hwmon", ("chip", "sensor"))
 PCI = Subject("pci", ("pci_bus_id",), info=("vendor_id", "device_id", "driver"), help="A GPU as the PCI bus sees it.")
 
@@ -55,6 +57,35 @@ NETWORK_DROPS = members(NETWORK, "drops", kind=Kind.COUNTER, direction=DIRECTION
 NETWORK_CARRIER_CHANGES = counter(NETWORK, "carrier_changes", help="Times the link went up or down.")
 NETWORK_UP = gauge(NETWORK, "up", keep=Keep.LAST, help="1 while the link is up.")
 NETWORK_SPEED = gauge(NETWORK, "speed", "bytes_per_second", keep=Keep.LAST, help="Speed of the link.")
+
+INFINIBAND_UP = gauge(INFINIBAND, "port_up", keep=Keep.LAST, help="1 while this port of an InfiniBand or RoCE adapter is active.")
+INFINIBAND_RATE = gauge(
+    INFINIBAND, "port_rate", "bytes_per_second", keep=Keep.LAST, help="Speed of the link while it is up: lanes times signal rate."
+)
+INFINIBAND_BYTES = members(
+    INFINIBAND,
+    "bytes",
+    kind=Kind.COUNTER,
+    direction=DIRECTIONS,
+    help="Bytes over this port, with RDMA, which no interface counts.",
+)
+INFINIBAND_ERRORS = members(
+    INFINIBAND,
+    "errors",
+    kind=Kind.COUNTER,
+    type=("symbol", "link_recovery", "link_downed", "rcv", "local_link_integrity", "buffer_overrun"),
+    help="Errors that the port counted; many adapters stop at the largest value that their counter can hold.",
+)
+
+FABRIC_MANAGER_UP = gauge(
+    SERVICES, "fabric_manager_up", keep=Keep.LAST, help="1 while NVIDIA's fabric manager runs; absent where it is not installed."
+)
+PERSISTENCED_UP = gauge(
+    SERVICES,
+    "persistenced_up",
+    keep=Keep.LAST,
+    help="1 while NVIDIA's persistence daemon runs; absent where it is not installed.",
+)
 
 HWMON_TEMPERATURE = gauge(HWMON, "temperature", "celsius", keep=Keep.MAX, help="Temperature of a board, CPU or drive sensor.")
 HWMON_FAN = gauge(HWMON, "fan", "rpm", help="Fan speed in turns a minute.")

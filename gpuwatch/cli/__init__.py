@@ -17,6 +17,7 @@ COMMANDS = {
     "run": "run the daemon in the foreground (what systemd starts)",
     "demo": "run the daemon on a simulated host with 8 GPUs that goes through faults",
     "status": "say how this host and its monitor are",
+    "events": "list what driver and kernel have told, or read a saved kernel log",
     "silence": "tell nobody of some alerts, or of any, for a time; list or end that",
     "read": "read one source once and print it as JSON",
     "metrics": "list every metric that gpuwatch knows",

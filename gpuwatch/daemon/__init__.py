@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from gpuwatch import __version__, catalogue, detectors, notify, sd, shipped
+from gpuwatch.catalogue.process import PROCESS, PROCESS_GPU
 from gpuwatch.config import UNPLACED, Config
 from gpuwatch.daemon import answers, own
 from gpuwatch.daemon.beat import Beat
-from gpuwatch.daemon.building import NVML, Asked, Collector, cadences, collectors, machine
+from gpuwatch.daemon.building import JOBS, NVML, Asked, Collector, cadences, collectors, machine
+from gpuwatch.daemon.inbox import Inbox
 from gpuwatch.daemon.remembering import Remembering, boot_id
 from gpuwatch.export import api
 from gpuwatch.export.page import Page
@@ -23,6 +25,7 @@ from gpuwatch.export.server import Server
 from gpuwatch.export.webconfig import WebConfig
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.event import Event
 from gpuwatch.model.naming import Naming
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.view import View
@@ -61,7 +64,8 @@ class Daemon:
         self.unheard = notify.unheard(self.channels, [firing(rule) for rule in loaded], config.host.name)
         self.store = Store(config.store, machine(config), clock)
         self.board = Board(cadences(config))
-        self.collectors = collectors(config, self.post, clock)
+        self.inbox = Inbox()
+        self.collectors = collectors(config, self.post, self.inbox.put, self.view, clock)
         self.engine = Engine(loaded)
         self.incidents = Incidents(config.host.name, self.store.ids)
         self.silences = Silences(self.store, clock, self.store.ids, config.host.labels)
@@ -74,7 +78,7 @@ class Daemon:
             incidents=self.incidents,
             notifier=self.notifier,
         )
-        self.page = Page(self.view, clock)
+        self.page = Page(self.view, clock, hidden=() if config.processes.series else (PROCESS, PROCESS_GPU))
         self.host = config.host.name
         self.server = Server(sockets, api.routes(self), web, clock)
         self.schedule = Schedule(clock)
@@ -115,6 +119,7 @@ class Daemon:
         return Beat(
             clock=self.clock,
             board=self.board,
+            inbox=self.inbox,
             detectors=self.remembering,
             engine=self.engine,
             incidents=self.incidents,
@@ -153,6 +158,7 @@ class Daemon:
                 processes["nvml"] = asked.collector.pids()
         found += own.readings(__version__, self.started, processes, wall)
         found += self.board.readings(wall)
+        found.append(self.inbox.reading(wall))
         found += self.store.readings(wall)
         found += self.notifier.readings(wall)
         return found
@@ -164,6 +170,10 @@ class Daemon:
     def alerts(self) -> Sequence[Incident]:
         """Return the open incidents."""
         return self.incidents.open()
+
+    def events(self, since: float, until: float, limit: int, key: str | None) -> Sequence[Event]:
+        """Return the newest events of that time, the oldest of them first."""
+        return self.store.events(since, until, limit, key=key)
 
     @property
     def nobody(self) -> bool:
@@ -197,7 +207,11 @@ class Daemon:
             beat_limit=10 * BEAT,
             wants_gpus=self.config.sources.nvml.enabled or self.config.sources.simulated.enabled,
             collectors={asked.collector.name: asked.collector.problem() for asked in self.collectors},
-            seldom=[asked.collector.name for asked in self.collectors if Tier.FAST not in asked.periods],
+            seldom=[
+                asked.collector.name
+                for asked in self.collectors
+                if Tier.FAST not in asked.periods or asked.collector.name == JOBS
+            ],
             incidents=incidents,
             silenced={incident.id: self.silences.silencing(incident, wall) for incident in incidents},
             silences=self.silences.lasting(wall),

@@ -80,7 +80,7 @@ def troubles(view: View) -> list[str]:
             lines.append(f"GPU {entry.target.labels.get('gpu', '?')} {entry.target.key}: {entry.fault.kind}: {entry.fault.words}")
         elif entry.values.get(derived.UP) == 0:
             lines.append(f"GPU {entry.target.labels.get('gpu', '?')} {entry.target.key}: {state(entry, derived.DOWN_REASON)}")
-    for subject in (disk.DISK, disk.FILESYSTEM):
+    for subject in (disk.DISK, disk.FILESYSTEM, gpu.DCGM):
         lines += [f"{entry.target}: {entry.fault.kind}: {entry.fault.words}" for entry in view.of(subject) if entry.fault]
     return lines
 

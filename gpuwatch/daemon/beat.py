@@ -3,12 +3,14 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from gpuwatch.catalogue import own
 from gpuwatch.model.alert import AlertState, Incident, Transition
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.finding import Evidence
+from gpuwatch.model.event import Event
+from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading
 from gpuwatch.model.target import Target
@@ -29,10 +31,16 @@ class Board(Protocol):
     def view(self, wall: float, mono: float) -> View: ...
 
 
+class Inbox(Protocol):
+    """Where events wait for their beat."""
+
+    def take(self) -> tuple[Event, ...]: ...
+
+
 class Detectors(Protocol):
     """All detectors, and what of them and of the rules survives a restart."""
 
-    def run(self, view: View, wall: float) -> tuple[Sequence[Reading], Mapping[tuple[Target, Metric], Evidence]]: ...
+    def run(self, view: View, wall: float) -> Findings: ...
 
     def recall(self, mono: float, wall: float) -> None: ...
 
@@ -58,6 +66,8 @@ class Store(Protocol):
 
     def observe(self, view: View) -> None: ...
 
+    def record(self, events: Sequence[Event]) -> None: ...
+
     def commit(self, incidents: Sequence[Incident] = ()) -> object: ...
 
 
@@ -81,6 +91,7 @@ class Beat:
         *,
         clock: Clock,
         board: Board,
+        inbox: Inbox,
         detectors: Detectors,
         engine: Engine,
         incidents: Incidents,
@@ -90,7 +101,7 @@ class Beat:
         reports: Sequence[Callable[[float], Sequence[Reading]]],
         turning: Sequence[Callable[[float], Sequence[Reading]]] = (),
     ) -> None:
-        self._clock, self._board, self._detectors, self._engine = clock, board, detectors, engine
+        self._clock, self._board, self._inbox, self._detectors, self._engine = clock, board, inbox, detectors, engine
         self._incidents, self._store, self._notifier, self._page = incidents, store, notifier, page
         self._reports = reports  # of our own numbers, every 10 s
         self._turning = turning  # of what people turn by hand and then look for: with every beat
@@ -147,10 +158,12 @@ class Beat:
                 self._post(report(wall), mono)
         for report in self._turning:
             self._post(report(wall), mono)
-        derived, evidence = self._detectors.run(self._board.view(wall, mono), wall)
-        self._post(derived, mono)
+        seen = replace(self._board.view(wall, mono), events=self._inbox.take())
+        found = self._detectors.run(seen, wall)
+        self._post(found.readings, mono)
+        self._store.record(found.events)
         view = self._board.view(wall, mono)
-        changed = self._incidents.apply(self._engine.beat(view, mono, evidence))
+        changed = self._incidents.apply(self._engine.beat(view, mono, found.evidence))
         if changed:
             tell_the_log(changed)
             self._store.commit(incidents=changed)

@@ -7,16 +7,21 @@ from typing import Protocol
 
 from gpuwatch.config import Config, Simulated, Source
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
+from gpuwatch.model.view import View
 from gpuwatch.sampling.board import Cadence
 from gpuwatch.sampling.events import Patience
 from gpuwatch.sampling.local import Local
 from gpuwatch.sampling.probe import Probe
 from gpuwatch.sampling.supervisor import Supervisor
-from gpuwatch.sources import host, sysfs
+from gpuwatch.sources import host, jobs, kernel, sysfs
+from gpuwatch.sources.dcgm.exporter import Exporter
 
 NVML = "gpuwatch-nvml"  # the name of the process that holds the GPUs: `fuser -v /dev/nvidia*` explains itself
-PROBED = ("pci", "filesystem", "hwmon", "network")
+KILLING = 5.0  # seconds beside a deadline in which what has missed it is killed and told of
+JOBS = "jobs"
+PROBED = ("pci", "filesystem", "hwmon", "network", "infiniband", "services")
 
 
 class Collector(Protocol):
@@ -45,31 +50,55 @@ class Asked:
     periods: Mapping[Tier, float]
 
 
-def collectors(config: Config, post: Callable[[Reading], None], clock: Clock) -> list[Asked]:
-    """Build what reads: a simulated host in place of everything, or every source that is on."""
+def collectors(
+    config: Config,
+    post: Callable[[Reading], None],
+    happened: Callable[[Event], None],
+    view: Callable[[], View],
+    clock: Clock,
+) -> list[Asked]:
+    """Build what reads: a simulated host in place of everything, or every source that is on. `view` is what the board knows."""
     sources = config.sources
 
     def persistent(name: str, source: str, patience: Patience) -> Supervisor:
-        return Supervisor(name, [source], config=config, post=post, clock=clock, patience=patience)
+        return Supervisor(name, [source], config=config, post=post, happened=happened, clock=clock, patience=patience)
 
     def short(name: str, names: Sequence[str], deadline: float) -> Probe:
-        return Probe(name, names, config=config, post=post, clock=clock, patience=Patience(deadline))
+        patience = Patience(deadline)
+        return Probe(name, names, config=config, post=post, happened=happened, clock=clock, patience=patience)
 
     if sources.simulated.enabled:
         return [Asked(persistent("gpuwatch-sim", "simulated", Patience(sources.simulated.deadline)), three(sources.simulated))]
     found = []
     if sources.host.enabled:
-        local = Local("host", host.source(config, clock), post, clock, sources.host.deadline)
+        reader = host.source(config, clock)
+        local = Local("host", reader, post=post, happened=happened, clock=clock, deadline=sources.host.deadline)
         found.append(Asked(local, three(sources.host)))
+    if sources.kernel.enabled:
+        reader = kernel.source(config, clock)
+        local = Local("kernel", reader, post=post, happened=happened, clock=clock, deadline=sources.kernel.deadline)
+        # Not the fast tier: where the log may not be read, everything else is as fresh as ever.
+        found.append(Asked(local, {Tier.NORMAL: sources.kernel.every}))
     if sources.nvml.enabled:
         # The worker itself ends a round at its deadline, whatever its GPUs do: one that has not done so by twice that is lost.
         deadline, backoff = 2 * sources.nvml.deadline, sources.nvml.backoff
         patience = Patience(deadline, limit=backoff, steady=backoff)
         found.append(Asked(persistent(NVML, "nvml", patience), three(sources.nvml)))
+    if sources.nvml.enabled and sources.jobs.enabled:
+        reader = jobs.source(config, clock, view)
+        local = Local(JOBS, reader, post=post, happened=happened, clock=clock, deadline=sources.jobs.deadline)
+        found.append(Asked(local, three(sources.jobs)))
     if sources.probe.enabled:
         found.append(Asked(short("gpuwatch-probe", PROBED, sources.probe.deadline), {Tier.SLOW: sources.probe.every}))
     if sources.smart.enabled:
         found.append(Asked(short("gpuwatch-smart", ["smart"], sources.smart.deadline), {Tier.SLOW: sources.smart.every}))
+    if sources.dcgm.enabled and sources.dcgm.mode == "dmon":
+        # The worker kills dcgmi at its deadline and says so; only a worker that does not get there is killed itself.
+        found.append(Asked(short("gpuwatch-dcgm", ["dcgm"], sources.dcgm.deadline + KILLING), {Tier.NORMAL: sources.dcgm.every}))
+    elif sources.dcgm.enabled:  # one bounded GET, no device: a thread of the daemon will do
+        page = Exporter(config, clock)
+        local = Local("dcgm", page, post=post, happened=happened, clock=clock, deadline=sources.dcgm.deadline + KILLING)
+        found.append(Asked(local, {Tier.NORMAL: sources.dcgm.every}))
     return found
 
 
@@ -85,10 +114,12 @@ def cadences(config: Config) -> dict[tuple[str, Tier], Cadence]:
     if sources.simulated.enabled:
         tiered: dict[str, Source | Simulated] = dict.fromkeys(("nvml", "host", "smart", "filesystem", "pci"), sources.simulated)
     else:
-        tiered = {"nvml": sources.nvml, "host": sources.host}
+        tiered = {"nvml": sources.nvml, "host": sources.host, JOBS: sources.jobs}
         for name in PROBED:
             found[name, Tier.SLOW] = Cadence(sources.probe.every, sources.probe.deadline)
         found["smart", Tier.SLOW] = Cadence(sources.smart.every, sources.smart.deadline)
+        found["kernel", Tier.NORMAL] = Cadence(sources.kernel.every, sources.kernel.deadline)
+        found["dcgm", Tier.NORMAL] = Cadence(sources.dcgm.every, sources.dcgm.deadline)
     for name, source in tiered.items():
         for tier, period in three(source).items():
             found[name, tier] = Cadence(period, source.deadline)

@@ -7,6 +7,7 @@ is, this run saves nothing of its own, so that what lies on the disk is not lost
 import json
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,10 @@ from gpuwatch.detectors import Runner
 from gpuwatch.detectors.reboot import Before, Reboot
 from gpuwatch.model.alert import Incident, Transition
 from gpuwatch.model.delivery import Delivery, Told
-from gpuwatch.model.finding import Evidence
+from gpuwatch.model.event import Event
+from gpuwatch.model.finding import Findings
 from gpuwatch.model.metric import Metric, Subject
-from gpuwatch.model.reading import Reading
 from gpuwatch.model.silence import Silence
-from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
 from gpuwatch.sources import sysfs
 
@@ -33,6 +33,7 @@ RULES = "rules"
 VERSION = 1
 LAST_SAMPLE = 600.0  # seconds before the last mark of the last run in which its last sample is looked for
 MARKED = 300.0  # seconds after it: marks are made every minute, but the disk may have been slow
+HELD = 4096  # events; as many as wait for one beat
 PATIENCE = 6.0  # seconds that the history may take to say what it last knew
 
 
@@ -121,11 +122,17 @@ class Remembering:
         self._build, self._boot, self._runner = build, boot, build(None)
         self._store, self._engine, self._incidents, self._notifier = store, engine, incidents, notifier
         self._has_run = False
+        self._held: deque[Event] = deque(maxlen=HELD)
         self.is_whole = False  # what earlier runs left has been taken over
 
-    def run(self, view: View, wall: float) -> tuple[Sequence[Reading], Mapping[tuple[Target, Metric], Evidence]]:
-        """Let every detector look at one beat."""
+    def run(self, view: View, wall: float) -> Findings:
+        """Let every detector look at one beat; with the first that remembers, they are shown again what happened before it."""
         self._has_run = True
+        if not self.is_whole:
+            self._held.extend(view.events)
+        elif self._held:
+            view = replace(view, events=(*self._held, *view.events))
+            self._held.clear()
         return self._runner.run(view, wall)
 
     def problem(self) -> str:

@@ -13,10 +13,14 @@ import msgspec
 from gpuwatch.config import Config
 from gpuwatch.detectors.accumulate import Accumulate
 from gpuwatch.detectors.detector import Detector
+from gpuwatch.detectors.ended import Ended
+from gpuwatch.detectors.events import Events
 from gpuwatch.detectors.headroom import Headroom
 from gpuwatch.detectors.inventory import Inventory
 from gpuwatch.detectors.reboot import Before, Reboot
 from gpuwatch.detectors.smart_age import SmartAge
+from gpuwatch.detectors.usage import Usage
+from gpuwatch.model.event import Event
 from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading, Tier
@@ -26,6 +30,7 @@ from gpuwatch.model.view import View
 log = logging.getLogger(__name__)
 
 AnyDetector = Detector[Any]
+BEAT = 1.0  # seconds between two looks of a detector: readings may come faster than they are looked at
 
 
 def inventory(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
@@ -36,7 +41,9 @@ def inventory(config: Config, before: Before | None) -> AnyDetector:  # noqa: AR
 def accumulate(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
     """Build the counters."""
     source = config.sources.simulated if config.sources.simulated.enabled else config.sources.nvml
-    return Accumulate({Tier.FAST: source.every, Tier.NORMAL: source.every_normal, Tier.SLOW: source.every_slow})
+    return Accumulate(
+        {Tier.FAST: max(BEAT, source.every), Tier.NORMAL: max(BEAT, source.every_normal), Tier.SLOW: source.every_slow}
+    )
 
 
 def headroom(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
@@ -54,12 +61,31 @@ def smart_age(config: Config, before: Before | None) -> AnyDetector:  # noqa: AR
     return SmartAge()
 
 
+def events(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
+    """Build the watch over what driver and kernel report."""
+    return Events()
+
+
+def usage(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
+    """Build the accounts of users and jobs."""
+    source = config.sources.simulated if config.sources.simulated.enabled else config.sources.nvml
+    return Usage(max(BEAT, source.every), config.processes.users, config.processes.jobs)
+
+
+def ended(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
+    """Build the watch over processes that end."""
+    return Ended()
+
+
 DETECTORS: Mapping[str, Callable[[Config, Before | None], AnyDetector]] = {
     "inventory": inventory,
     "accumulate": accumulate,
     "headroom": headroom,
     "reboot": reboot,
     "smart_age": smart_age,
+    "usage": usage,
+    "ended": ended,
+    "events": events,
 }
 
 
@@ -77,17 +103,21 @@ class Runner:
         self.failures = dict.fromkeys(self.states, 0)
         self.failing: set[str] = set()
 
-    def run(self, view: View, wall: float) -> tuple[list[Reading], dict[tuple[Target, Metric], Evidence]]:
-        """Let every detector look at one beat; returns one derived reading a target, and the evidence."""
+    def run(self, view: View, wall: float) -> Findings:
+        """Let every detector look at one beat; returns one derived reading a target, the evidence, and what happened."""
         readings: dict[tuple[Target, Tier], Reading] = {}
         evidence: dict[tuple[Target, Metric], Evidence] = {}
+        events: list[Event] = []
         for detector in self.detectors:
             findings = self.step(detector, view, wall)
-            evidence.update(findings.evidence)
+            events += findings.events
+            for place, found in findings.evidence.items():
+                before = evidence.get(place)
+                evidence[place] = found if before is None else together(before, found)
             for reading in findings.readings:
                 key = reading.target, reading.tier
                 readings[key] = merged(readings[key], reading) if key in readings else reading
-        return list(readings.values()), evidence
+        return Findings(tuple(readings.values()), evidence, tuple(events))
 
     def step(self, detector: AnyDetector, view: View, wall: float) -> Findings:
         """Let one detector look."""
@@ -108,7 +138,7 @@ class Runner:
     def keep_counts(self, present: "Runner") -> None:
         """Go on with the sums of `present` where it has begun to count: a counter that leaps to an old total is a huge rate."""
         for detector in self.detectors:
-            if isinstance(detector, Accumulate) and present.states[detector.name] != detector.initial():
+            if isinstance(detector, (Accumulate, Usage)) and present.states[detector.name] != detector.initial():
                 self.states[detector.name] = present.states[detector.name]
 
     def problem(self) -> str:
@@ -135,6 +165,11 @@ class Runner:
                 self.states[detector.name] = msgspec.msgpack.decode(blob, type=type(detector.initial()))
             except msgspec.MsgspecError as error:
                 log.warning("detector %s begins afresh: its state cannot be read: %s", detector.name, error)
+
+
+def together(first: Evidence, second: Evidence) -> Evidence:
+    """Return what two detectors know of one number."""
+    return Evidence({**first.numbers, **second.numbers}, {**first.words, **second.words})
 
 
 def merged(first: Reading, second: Reading) -> Reading:

@@ -13,8 +13,10 @@ from gpuwatch.catalogue.gpu import (
     ENERGY,
     GPU,
     PCIE_RECEIVE,
+    PCIE_RECEIVE_MEAN,
     PCIE_RECEIVE_RAW,
     PCIE_TRANSMIT,
+    PCIE_TRANSMIT_MEAN,
     PCIE_TRANSMIT_RAW,
     POWER,
     UTILIZATION,
@@ -30,7 +32,7 @@ GAP = 3  # periods
 KEEP = 256  # GPUs that are remembered; a host has 16 at most, but cards come and go
 
 RAW = {PCIE_TRANSMIT_RAW: PCIE_TRANSMIT, PCIE_RECEIVE_RAW: PCIE_RECEIVE}
-RATES = {UTILIZATION: BUSY_SECONDS, POWER: ENERGY}
+RATES = {UTILIZATION: BUSY_SECONDS, POWER: ENERGY, PCIE_TRANSMIT_MEAN: PCIE_TRANSMIT, PCIE_RECEIVE_MEAN: PCIE_RECEIVE}
 
 
 class Sum(msgspec.Struct):
@@ -38,7 +40,7 @@ class Sum(msgspec.Struct):
 
     total: float = 0.0
     at: float | None = None
-    raw: float = 0.0
+    raw: float | None = None  # None: it came from a rate
 
 
 class State(msgspec.Struct):
@@ -89,7 +91,7 @@ class Accumulate:
         value, total = reading.values[raw], sums.setdefault(counter.id, Sum())
         if total.at != reading.at:
             gap = self.is_gap(total.at, reading.at, reading.tier)
-            total.total += 0.0 if total.at is None else growth(total.raw, value, gap=gap)
+            total.total += 0.0 if total.at is None or total.raw is None else growth(total.raw, value, gap=gap)
             total.at, total.raw = reading.at, value
         values[counter] = total.total
 
@@ -102,7 +104,7 @@ class Accumulate:
         if total.at != reading.at:
             if total.at is not None and not self.is_gap(total.at, reading.at, reading.tier):
                 total.total += max(0.0, reading.values[rate]) * (reading.at - total.at)
-            total.at = reading.at
+            total.at, total.raw = reading.at, None
         values[counter] = total.total
 
     def is_gap(self, before: float | None, at: float, tier: Tier) -> bool:

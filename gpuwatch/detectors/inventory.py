@@ -24,6 +24,7 @@ RETIRED = "retired"  # the fault of a target that is no more; the rules engine e
 RETIRED_FOR = 600.0  # seconds for which that is said
 WHY = {"released": Absence.RELEASED, "late": Absence.LATE, "no_permission": Absence.DENIED, "driver": Absence.FAILED}
 REMEDY = "Power cycle the host, a warm reboot is often not enough; then reseat the card and its power cables."
+UNREPORTED = "no Xid was reported"  # unless the detector `events` knows better
 RESET = "Stop its jobs, then reset it: nvidia-smi --gpu-reset."
 LOOK = "Look for a card that is not seated or has no power; if the number is wrong, change [inventory] gpus."
 
@@ -65,7 +66,8 @@ class Inventory:
         if state.clock.wall is not None and wall - state.clock.wall > max(LONG, 3 * state.clock.usual):
             state.driver_since = None  # nobody knows what the driver did meanwhile
         state.clock.tick(wall)
-        entries = {entry.target.key: entry for entry in view.of(GPU) if measured(entry)}
+        # What only DCGM tells of is not learned: its exporter may be that of another host.
+        entries = {entry.target.key: entry for entry in view.of(GPU) if any(one.source != "dcgm" for one in measured(entry))}
         answers = {key: answer(entry) for key, entry in entries.items()}
         aliases = self.learn(state, entries, answers)
         scene = self.scene(state, view, answers)
@@ -130,7 +132,7 @@ class Inventory:
             readings.append(presence(target, standing, known.last_seen, wall))
             if standing.state in ("lost", "missing", "reset_required"):
                 remedy = RESET if standing.state == "reset_required" else REMEDY
-                words = {"cause": known.cause, "last_seen": when(known.last_seen), "remedy": remedy}
+                words = {"cause": known.cause, "last_seen": when(known.last_seen), "remedy": remedy, "reported": UNREPORTED}
                 evidence[target, STATE[standing.state]] = Evidence(words=words)
         self.lacking(state, scene, readings, evidence, wall)
         expected = len(state.gpus) if self.configured is None else self.configured
@@ -168,7 +170,7 @@ class Inventory:
             )
             readings.append(presence(target, standing, None, wall))
             cause = f"this host should have {self.configured} GPUs ([inventory] gpus), and {len(state.gpus)} are known"
-            words = {"cause": cause, "last_seen": when(None), "remedy": LOOK}
+            words = {"cause": cause, "last_seen": when(None), "remedy": LOOK, "reported": UNREPORTED}
             evidence[target, STATE["missing"]] = Evidence(words=words)
         state.nameless = lacking
 

@@ -5,7 +5,7 @@ target's labels or info change, so that a beat only formats numbers. Both texts 
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -84,7 +84,8 @@ COMMENTS = {flag: {family: family.comments(openmetrics=flag) for family in FAMIL
 class Renderer:
     """Makes the lines of a beat, and remembers line heads from beat to beat. Used by one thread at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: Collection[Subject] = ()) -> None:
+        self._hidden = frozenset(hidden)  # subjects that are not on the page
         self._heads: dict[Target, Heads] = {}
         self._clashing: set[tuple[Subject, str]] = set()
         self.lost = 0  # samples left out because an earlier target has the same labels
@@ -95,6 +96,8 @@ class Renderer:
         taken: dict[tuple[Subject, str], AbstractSet[Metric]] = {}
         clashing: set[tuple[Subject, str]] = set()
         for entry in view.entries.values():
+            if entry.target.subject in self._hidden:
+                continue
             heads = self._of(entry.target)
             identity = (entry.target.subject, heads.text)
             values = entry.values

@@ -11,6 +11,7 @@ LINKS = (
     ("/-/healthy", "whether the process lives"),
     ("/api/v1/view", "what is known now, as JSON"),
     ("/api/v1/alerts", "open alerts, as JSON"),
+    ("/api/v1/events", "what driver and kernel have told, as JSON"),
     ("/api/v1/silences", "of what nobody is told for a time, as JSON"),
     ("/api/v1/status", "the state of gpuwatch itself, as JSON"),
 )

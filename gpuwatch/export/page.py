@@ -2,11 +2,12 @@
 
 import gzip as gzip_codec
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from gpuwatch.export.families import Renderer, Samples
 from gpuwatch.export.process import ProcessText
 from gpuwatch.model.clock import Clock, SystemClock
+from gpuwatch.model.metric import Subject
 from gpuwatch.model.view import View
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -19,12 +20,15 @@ OLDEST = 5.0
 
 
 class Page:
-    """The present beat as bytes. Any thread may ask; however many ask at once, each form is made once."""
+    """The present beat as bytes. Any thread may ask; however many ask at once, each form is made once.
 
-    def __init__(self, view: Callable[[], View], clock: Clock | None = None) -> None:
+    Prometheus does not see the subjects in `hidden`; the JSON has them.
+    """
+
+    def __init__(self, view: Callable[[], View], clock: Clock | None = None, hidden: Collection[Subject] = ()) -> None:
         self._view = view
         self._clock = clock or SystemClock()
-        self._renderer = Renderer()
+        self._renderer = Renderer(hidden)
         self._process = ProcessText()
         self._lock = threading.Lock()
         self._turn = 0

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading
 from gpuwatch.model.target import Target
@@ -18,7 +19,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All that one detector says about one beat."""
+    """All that one detector, or all of them together, say about one beat."""
 
     readings: tuple[Reading, ...] = ()
     evidence: Mapping[tuple[Target, Metric], Evidence] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()  # what happened, as it is to be kept

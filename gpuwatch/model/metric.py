@@ -28,6 +28,7 @@ class Subject:
     """A kind of thing that has numbers: its label names, the head of its families, and its text facts.
 
     `info` names the text facts (`Target.info`) that become the labels of `<prefix>_info`; empty means no such family.
+    Targets of a `brief` subject come and go all day: the board forgets one as soon as nothing of it counts any more.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Subject:
     prefix: str = ""
     info: tuple[str, ...] = ()
     help: str = ""
+    brief: bool = False
 
     @property
     def head(self) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.reading import Absence, Fault, Reading
 from gpuwatch.model.target import Target
@@ -29,10 +30,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The board at one moment: entries by target, in the order in which the targets first came."""
+    """The board at one moment: entries by target, in the order in which the targets first came; events since the last beat."""
 
     now: float  # wall clock, seconds
     entries: Mapping[Target, Entry]
+    events: tuple[Event, ...] = ()  # in the order of their arrival; only detectors are shown any
 
     def of(self, subject: Subject) -> Iterator[Entry]:
         """Yield the entries of one subject."""

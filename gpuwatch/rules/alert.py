@@ -4,6 +4,7 @@ Nearly always nothing is wrong and nothing changes. Then an alert is idle: its s
 up to which they hold moves on; `wake` writes it into them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -28,6 +29,8 @@ class Alert:
     growth: dict[Increase, Growth] = field(default_factory=dict)
     since: float = 0.0  # wall clock at which the condition began to hold
     summary: str = ""
+    words: Mapping[str, str] = field(default_factory=dict)  # of the summary
+    complete_at: float | None = None  # monotonic time at which they are brought up to date, once
     resumed: float | None = None
     idle: list[bool | None] | None = None  # the verdicts that go on unchanged
     idle_to: float = 0.0

@@ -19,11 +19,12 @@ from gpuwatch.rules.judge import Growth, Look
 from gpuwatch.rules.language import Increase, comparisons
 from gpuwatch.rules.rule import Rule
 from gpuwatch.rules.step import step
-from gpuwatch.rules.telling import Beat, EvidenceOf, told
+from gpuwatch.rules.telling import Beat, EvidenceOf, facts, told
 
 log = logging.getLogger(__name__)
 
 RESUME = 60.0  # seconds after a restart in which a target that has not answered yet is not called silent
+COMPLETION = 3.0  # seconds after a change until the words of an alert are brought up to date; critical news is gathered for 5
 RETIRED = "retired"
 LIVE = (AlertState.FIRING, AlertState.RECOVERING)
 
@@ -157,8 +158,21 @@ class Engine:
         if severity is None or now.rank > severity.rank:
             self.fired[alert.rule.name, now] += 1
         if now is severity and (before is after or (before in LIVE and after in LIVE)):
-            return []
+            return self.completed(alert, now, beat, look)
+        alert.complete_at = beat.mono + COMPLETION
         return [told(alert, before, now, beat, look)]
+
+    def completed(self, alert: Alert, severity: Severity, beat: Beat, look: Look) -> list[Transition]:
+        """Return the transition that carries later words of a young alert: the kernel log says a moment later why a GPU is gone.
+
+        It comes once, and is no news of its own: who was told already is not told again.
+        """
+        if alert.complete_at is None or beat.mono < alert.complete_at:
+            return []
+        alert.complete_at = None
+        if alert.phase is not AlertState.FIRING or facts(alert, severity, look, beat.evidence)[1] == alert.words:
+            return []
+        return [told(alert, AlertState.FIRING, severity, beat, look)]
 
     def muted(self) -> frozenset[tuple[str, Target]]:
         """Return the (rule, target) that another rule's alert inhibits: on the same target, or anywhere for another subject."""

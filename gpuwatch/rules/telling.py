@@ -30,6 +30,7 @@ def told(alert: Alert, before: AlertState, severity: Severity, beat: Beat, look:
     """Return the transition into the alert's present phase, and keep its text for the time when there is no data."""
     rule, after, wall = alert.rule, alert.phase, beat.view.now
     numbers, words = facts(alert, severity, look, beat.evidence)
+    alert.words = dict(words)
     words["where"] = where(alert.target)
     if because:
         words[ENDED] = because

@@ -71,13 +71,18 @@ class Board:
     def post(self, reading: Reading, mono: float) -> bool:
         """Keep a reading in place of the last one of its source, tier and target, also when its wall time goes back.
 
+        One of a brief subject that says nothing says that its target is over, which is forgotten at once.
         Returns whether it is the first of its kind.
         """
         key = (reading.source, reading.tier)
         life = self._lives.get(key)
         until = mono + (DEFAULT[reading.tier].life if life is None else life)
+        is_over = reading.target.subject.brief and not (reading.values or reading.absent or reading.fault)
         with self._lock:
             place = self._places.get(reading.target)
+            if is_over:
+                self._count -= 0 if place is None else len(self._places.pop(reading.target).kept)
+                return False
             is_first = place is None or key not in place.kept
             if is_first:
                 if self._count >= self._limit:
@@ -95,7 +100,9 @@ class Board:
         """Return what is known now. Entries that did not change are those of the last view: they are immutable."""
         entries: dict[Target, Entry] = {}
         with self._lock:
-            gone = [target for target, place in self._places.items() if mono > place.last + FORGET]
+            gone = [
+                target for target, place in self._places.items() if mono > place.last + (0.0 if target.subject.brief else FORGET)
+            ]
             for target in gone:
                 self._count -= len(self._places.pop(target).kept)
             for place in self._places.values():

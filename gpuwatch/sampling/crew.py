@@ -16,6 +16,7 @@ import msgspec
 from gpuwatch import config as configuration
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.event import Event as Occurrence
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.sampling import tally
 from gpuwatch.sampling.child import Find, Leftover, Process, Spawn
@@ -70,6 +71,7 @@ class Crew:
         *,
         config: Config,
         post: Callable[[Reading], None],
+        happened: Callable[[Occurrence], None],
         clock: Clock,
         plan: Plan,
         spawn: Spawn,
@@ -79,7 +81,7 @@ class Crew:
         self.name = name
         self.sources = tuple(sources)
         self._config = config
-        self._post = post
+        self._post, self._happened = post, happened
         self._clock = clock
         self._plan = plan
         self._spawn = spawn
@@ -238,6 +240,8 @@ class Crew:
         match frame:
             case wire.Got():
                 self._got(worker, frame)
+            case wire.Happened():
+                self._hand_on(frame)
             case wire.Working(_, source, item):
                 self._events.put(Heard(worker, source, item, begins=True))
             case wire.Done(number):
@@ -251,15 +255,26 @@ class Crew:
         try:
             reading = wire.reading(frame)
         except wire.WireError as error:  # the files on disk are of another version than this daemon: one reading is lost
-            if str(error) != self._bug:
-                self._bug = str(error)
-                log.warning("%s: a reading is not understood and left out: %s", self.name, error)
+            self._leave_out("a reading", error)
             return
         self._post(reading)
         source = self.sources[0] if len(self.sources) == 1 else reading.source
         self._last[source] = reading.at
         if self._hears:
             self._events.put(Heard(worker, source, frame.key, begins=False))
+
+    def _hand_on(self, frame: wire.Happened) -> None:
+        try:
+            occurrence = wire.event(frame)
+        except wire.WireError as error:  # as above: one event is lost
+            self._leave_out("an event", error)
+            return
+        self._happened(occurrence)
+
+    def _leave_out(self, what: str, error: wire.WireError) -> None:
+        if str(error) != self._bug:
+            self._bug = str(error)
+            log.warning("%s: %s is not understood and left out: %s", self.name, what, error)
 
     def _wind_up(self, end: float) -> None:
         """Let every process go; kill those that do not within half of the time that is left."""

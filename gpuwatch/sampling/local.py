@@ -5,11 +5,12 @@ import threading
 from collections.abc import Callable, Sequence
 
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.sampling import tally
 from gpuwatch.sampling.events import Reason, Report, Standing
 from gpuwatch.sampling.mailbox import Mailbox
-from gpuwatch.sources.source import Source
+from gpuwatch.sources.source import Candid, Source
 
 IDLE = 1.0  # seconds between two looks at whether to stop
 
@@ -19,14 +20,18 @@ log = logging.getLogger(__name__)
 class LocalAnswer:
     """The Answer that the source gets for one ask."""
 
-    def __init__(self, post: Callable[[Reading], None]) -> None:
-        self._post = post
+    def __init__(self, post: Callable[[Reading], None], happened: Callable[[Event], None]) -> None:
+        self._post, self._happened = post, happened
         self.last: float | None = None  # wall time of the last reading
 
     def reading(self, reading: Reading) -> None:
         """Hand the reading on."""
         self._post(reading)
         self.last = reading.at
+
+    def event(self, event: Event) -> None:
+        """Hand the event on."""
+        self._happened(event)
 
     def working(self, item: str) -> None:
         """Nothing here can be killed, so nothing is noted."""
@@ -41,10 +46,19 @@ class LocalAnswer:
 class Local:
     """Asks one source in one thread. A round that does not return is told, and waited for: a thread cannot be killed."""
 
-    def __init__(self, name: str, source: Source, post: Callable[[Reading], None], clock: Clock, deadline: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        *,
+        post: Callable[[Reading], None],
+        happened: Callable[[Event], None],
+        clock: Clock,
+        deadline: float,
+    ) -> None:
         self.name = name
         self._source = source
-        self._post = post
+        self._post, self._happened = post, happened
         self._clock = clock
         self._deadline = deadline
         self._asks: Mailbox[Tier | None] = Mailbox(len(Tier) + 1)
@@ -99,7 +113,10 @@ class Local:
             return f"has not answered for {waited:.0f} s"
         if self._success is None:
             return "has not answered yet"
-        return self._bug
+        return self._bug or self._trouble()
+
+    def _trouble(self) -> str:
+        return self._source.problem() if isinstance(self._source, Candid) else ""
 
     def _waited(self) -> float:
         now = self._clock.mono()
@@ -113,7 +130,7 @@ class Local:
                 self._round(tier)
 
     def _round(self, tier: Tier) -> None:
-        answer = LocalAnswer(self._post)
+        answer = LocalAnswer(self._post, self._happened)
         started, bug = self._clock.mono(), ""
         try:
             self._source.ask(tier, frozenset(), answer)
@@ -126,6 +143,6 @@ class Local:
         with self._lock:
             del self._open[tier]
             self._took = self._clock.mono() - started
-            self._success = not bug
+            self._success = not (bug or self._trouble())
             self._bug = bug
             self._last = answer.last or self._last

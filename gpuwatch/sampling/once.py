@@ -77,7 +77,8 @@ def listen(process: child.Process, frames: Frames) -> None:
     try:
         for body in wire.frames(process.output):
             frame = wire.from_worker(body)
-            frames.put(wire.reading(frame) if isinstance(frame, wire.Got) else frame)
+            if not isinstance(frame, wire.Happened):  # one look is for numbers; what happens is for those who stay
+                frames.put(wire.reading(frame) if isinstance(frame, wire.Got) else frame)
         frames.put(ENDED)
     except (wire.WireError, OSError) as error:
         frames.put(f"the worker process sent junk ({error})")

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading
 from gpuwatch.sampling import child
 from gpuwatch.sampling.crew import Crew
@@ -30,6 +31,7 @@ class Probe(Crew):
         *,
         config: Config,
         post: Callable[[Reading], None],
+        happened: Callable[[Event], None],
         clock: Clock,
         patience: Patience,
         spawn: child.Spawn = child.worker,
@@ -37,7 +39,16 @@ class Probe(Crew):
     ) -> None:
         self._rounds = Rounds(name, tuple(sources), patience)
         super().__init__(
-            name, sources, config=config, post=post, clock=clock, plan=self._rounds, spawn=spawn, find=find, hears=True
+            name,
+            sources,
+            config=config,
+            post=post,
+            happened=happened,
+            clock=clock,
+            plan=self._rounds,
+            spawn=spawn,
+            find=find,
+            hears=True,
         )
 
     def stuck(self) -> tuple[Stuck, ...]:

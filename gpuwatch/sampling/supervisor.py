@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading
 from gpuwatch.sampling import child
 from gpuwatch.sampling.crew import Crew
@@ -21,10 +22,22 @@ class Supervisor(Crew):
         *,
         config: Config,
         post: Callable[[Reading], None],
+        happened: Callable[[Event], None],
         clock: Clock,
         patience: Patience,
         spawn: child.Spawn = child.worker,
         find: child.Find = child.orphans,
     ) -> None:
         plan = Persistent(name, tuple(sources), patience)
-        super().__init__(name, sources, config=config, post=post, clock=clock, plan=plan, spawn=spawn, find=find, hears=False)
+        super().__init__(
+            name,
+            sources,
+            config=config,
+            post=post,
+            happened=happened,
+            clock=clock,
+            plan=plan,
+            spawn=spawn,
+            find=find,
+            hears=False,
+        )

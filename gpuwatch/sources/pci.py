@@ -22,6 +22,7 @@ from gpuwatch.catalogue.host import (
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.metric import Metric
+from gpuwatch.model.pci import address_of
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.sources import sysfs
@@ -103,7 +104,7 @@ def is_gpu(device: Path) -> bool:
 
 def target(device: Path) -> Target:
     """Return a device as the target of its readings; `driver` is "" while no driver is bound."""
-    link = device / "driver"
+    link, place = device / "driver", Path(os.path.realpath(device))
     return Target(
         subject=PCI,
         key=device.name,
@@ -112,6 +113,7 @@ def target(device: Path) -> Target:
             "vendor_id": sysfs.fact(device / "vendor"),
             "device_id": sysfs.fact(device / "device"),
             "driver": Path(os.path.realpath(link)).name if sysfs.is_link(link) else "",
+            "ports": " ".join(part for part in place.parent.parts if address_of(part)),  # above it: their errors are on its path
         },
     )
 

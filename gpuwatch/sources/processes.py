@@ -38,6 +38,24 @@ def fields(stat: str) -> list[str] | None:
     return found if len(found) > SINCE else None
 
 
+def started(proc: Path | str, pid: int) -> int | None:
+    """Return when a process began, in clock ticks since the boot: with its pid, who it is. None when it is not there."""
+    found = fields(f"{proc}/{pid}/stat")
+    try:
+        return None if found is None else int(found[SINCE])
+    except ValueError:
+        return None
+
+
+def sees_host(proc: Path) -> bool:
+    """Say whether this /proc shows the host's process ids, and not those of a container.
+
+    The second process of the host is the kernel's; in any other namespace it is something else, or nothing. Where even the
+    first is hidden from us (hidepid), what is left to see is taken for the host's.
+    """
+    return comm(str(proc / "2")) == "kthreadd" or not (proc / "1").exists()
+
+
 def is_over(values: list[str] | None) -> bool:
     """Say whether nothing of a process runs; one whose first thread has ended is a zombie to /proc while another is stuck."""
     return values is None or values[STATE] == "X" or (values[STATE] == "Z" and int(values[THREADS]) <= 1)

@@ -1,8 +1,9 @@
 """The shape of a source: what it is asked and how it answers."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
 
 
@@ -11,6 +12,10 @@ class Answer(Protocol):
 
     def reading(self, reading: Reading) -> None:
         """One target is read. Given one by one, so that what comes later cannot lose what is there."""
+        ...
+
+    def event(self, event: Event) -> None:
+        """Something happened. A source that waits for events keeps the last Answer for them."""
         ...
 
     def working(self, item: str) -> None:
@@ -39,4 +44,13 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of everything, as far as that can be done without waiting."""
+        ...
+
+
+@runtime_checkable
+class Candid(Source, Protocol):
+    """A source of one thing, which can say why it gives nothing of it."""
+
+    def problem(self) -> str:
+        """Return "" or what stands in the way; from any thread."""
         ...

@@ -10,6 +10,9 @@ from typing import Any, BinaryIO
 import msgspec
 
 from gpuwatch import catalogue
+from gpuwatch.catalogue.events import KINDS
+from gpuwatch.model.alert import Severity
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.target import Target
@@ -53,6 +56,22 @@ class Got(msgspec.Struct, frozen=True, tag="got", array_like=True):
     fault: tuple[str, str, int | None, bool] | None = None
 
 
+class Happened(msgspec.Struct, frozen=True, tag="happened", array_like=True):
+    """One event."""
+
+    source: str
+    kind: str
+    severity: Severity
+    at: float
+    words: str
+    subject: str
+    key: str
+    code: int | None
+    facts: dict[str, str]
+    count: int
+    mark: str
+
+
 class Working(msgspec.Struct, frozen=True, tag="working", array_like=True):
     """The worker is about to touch this item of this source; an empty item: the source as a whole."""
 
@@ -83,7 +102,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed", array_like=True):
 
 
 ToWorker = Setup | Ask
-FromWorker = Got | Working | Restart | Done | Failed
+FromWorker = Got | Happened | Working | Restart | Done | Failed
 
 
 def got(reading: Reading) -> Got:
@@ -124,6 +143,42 @@ def reading(frame: Got) -> Reading:
         values=values,
         absent=absent,
         fault=Fault(*frame.fault) if frame.fault else None,
+    )
+
+
+def happened(event: Event) -> Happened:
+    """Write an event as a frame."""
+    return Happened(
+        source=event.source,
+        kind=event.kind,
+        severity=event.severity,
+        at=event.at,
+        words=event.words,
+        subject=event.subject,
+        key=event.key,
+        code=event.code,
+        facts=dict(event.facts),
+        count=event.count,
+        mark=event.mark,
+    )
+
+
+def event(frame: Happened) -> Event:
+    """Read an event back; raises WireError for a kind that the catalogue lacks."""
+    if frame.kind not in KINDS:
+        raise WireError(f"unknown kind of event {frame.kind!r} from {frame.source}")
+    return Event(
+        source=frame.source,
+        kind=frame.kind,
+        severity=frame.severity,
+        at=frame.at,
+        words=frame.words,
+        subject=frame.subject,
+        key=frame.key,
+        code=frame.code,
+        facts=frame.facts,
+        count=frame.count,
+        mark=frame.mark,
     )
 
 

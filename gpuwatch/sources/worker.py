@@ -20,6 +20,7 @@ from gpuwatch import config as configuration
 from gpuwatch import sd
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock, SystemClock
+from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.sources import wire
 from gpuwatch.sources.source import Source
@@ -31,7 +32,10 @@ SOURCES: Mapping[str, str] = {
     "filesystem": "gpuwatch.sources.filesystem:source",
     "hwmon": "gpuwatch.sources.hwmon:source",
     "network": "gpuwatch.sources.network:source",
+    "infiniband": "gpuwatch.sources.infiniband:source",
+    "services": "gpuwatch.sources.services:source",
     "smart": "gpuwatch.sources.smart:source",
+    "dcgm": "gpuwatch.sources.dcgm:source",
     "simulated": "gpuwatch.sources.simulated:source",
 }
 
@@ -90,6 +94,10 @@ class PipeAnswer:
     def reading(self, reading: Reading) -> None:
         """Send one reading."""
         self._pipe.send(wire.got(reading))
+
+    def event(self, event: Event) -> None:
+        """Send one event."""
+        self._pipe.send(wire.happened(event))
 
     def working(self, item: str) -> None:
         """Say what is about to be touched."""

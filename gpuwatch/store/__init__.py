@@ -15,10 +15,11 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from gpuwatch import config
 from gpuwatch.catalogue import own
@@ -26,13 +27,16 @@ from gpuwatch.config import ConfigError
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.delivery import Delivery, Outcome, Told
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.silence import Silence
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
+from gpuwatch.store import happenings
 from gpuwatch.store.archive import Archive, Row, read
 from gpuwatch.store.files import DISK_ERRORS, Database, Trouble, trouble, words
+from gpuwatch.store.happenings import Happenings
 from gpuwatch.store.history import Accumulator, Rounds
 from gpuwatch.store.lock import LockedError, lock
 from gpuwatch.store.memory import AlertMemory, Memory, Ticket
@@ -48,6 +52,8 @@ START = 3.0  # seconds that `start` waits for the disk
 CLAIM = 1.0  # seconds that `claim` does
 READ = 5.0  # seconds that one `rows` may take
 READ_STEPS = 10_000  # steps of SQLite's machine between two looks at the time
+
+T = TypeVar("T")
 
 
 class Store:
@@ -77,6 +83,7 @@ class Store:
         state = Database(f"sqlite:///{file}", state_layout, machine, clock, synchronous="FULL")
         self._archive = Archive(options, self._history)
         self._memory, self._rounds, self._accumulator = AlertMemory(), Rounds(), Accumulator()
+        self._events = Happenings()
         self._writer = Writer(
             options=options,
             state=state,
@@ -84,6 +91,7 @@ class Store:
             archive=self._archive,
             memory=self._memory,
             rounds=self._rounds,
+            events=self._events,
             clock=clock,
             adopted=self.ids.follow,
         )
@@ -180,14 +188,30 @@ class Store:
         A value stands in the row of the 10 s in which it was read: a metric read every 60 s is in one row of six. Reads the
         disk in the caller's thread, for 5 s at most as far as the disk answers; raises KeyError for a metric that is not kept.
         """
-        found: list[Row] = []
+        return self._ask(lambda connection: read(connection, subject, metrics, since, until, key=key))
+
+    def record(self, events: Sequence[Event]) -> None:
+        """Keep what happened, in the history; never waits."""
+        if events:
+            self._events.put(events)
+            self._writer.wake()
+
+    def events(
+        self, since: float, until: float, limit: int = 1000, kinds: Collection[str] | None = None, key: str | None = None
+    ) -> list[Event]:
+        """Return the newest events with since <= at < until, the oldest of them first, at most 10,000. Reads as `rows` does."""
+        return self._ask(lambda connection: happenings.read(connection, since, until, limit, kinds=kinds, key=key))
+
+    def _ask(self, question: Callable[[Connection], Iterable[T]]) -> list[T]:
+        """Read the history in the caller's thread, for a few seconds at most; what the disk refuses is left out."""
+        found: list[T] = []
         try:
             with self._reader.connect() as connection:
                 driver = connection.connection.driver_connection
                 if isinstance(driver, sqlite3.Connection):
                     deadline = time.monotonic() + READ
                     driver.set_progress_handler(lambda: time.monotonic() > deadline, READ_STEPS)
-                found.extend(read(connection, subject, metrics, since, until, key=key))
+                found.extend(question(connection))
         except DISK_ERRORS as error:
             if trouble(error) is Trouble.CORRUPT:
                 self._writer.suspect()
@@ -209,7 +233,7 @@ class Store:
             values[own.DATABASE_SIZE] = float(self._archive.size)
         if self._archive.oldest is not None:
             values[own.DATABASE_OLDEST["raw"]] = self._archive.oldest
-        queues = {"alert_memory": self._memory.dropped, "history": rounds.dropped}
+        queues = {"alert_memory": self._memory.dropped, "history": rounds.dropped, "stored_events": self._events.dropped}
         return [
             reading(Target(subject=own.OWN, key=""), wall, values),
             *(

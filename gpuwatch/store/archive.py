@@ -16,6 +16,7 @@ from gpuwatch import config
 from gpuwatch.model.escape import visible
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.target import Target
+from gpuwatch.store import happenings
 from gpuwatch.store.files import Database, raw
 from gpuwatch.store.history import PERIOD, Round
 from gpuwatch.store.schema import RAW, ROUND, TARGET
@@ -66,6 +67,7 @@ class Archive:
         self._database = database
         self._cap = options.max_size
         self._keep = max(LEAST, int(options.keep_raw // PERIOD))
+        self._keep_events = options.keep_incidents
         self._known: dict[Place, Known] = {}
         self._first, self._last = 1, 0  # ids of the oldest and the newest round
 
@@ -131,8 +133,10 @@ class Archive:
             self.size = self._database.size() or None  # 0: the file is gone
 
     def _step(self, connection: Connection) -> bool:
-        if self._last % PRUNE_EVERY == 0 and self._prune(connection):
-            self.load(connection)
+        if self._last % PRUNE_EVERY == 0:
+            happenings.prune(connection, self._keep_events, self._cap or self._room())
+            if self._prune(connection):
+                self.load(connection)
         if self._last - self._first + 1 >= self._keep + CHUNK:
             return self._delete_oldest(connection, CHUNK)
         if self._database.path is None:
@@ -195,6 +199,13 @@ class Archive:
         place = f"the file system of {self._database.path}"
         self.shortage = "" if free >= LOW_SPACE else f"only {free >> 20} MiB are free on {place}: the history does not grow"
         return allowance(total, free=free, size=size, cap=self._cap)
+
+    def _room(self) -> int | None:
+        """Return the bytes that the history may take at most; None on a server."""
+        if self._database.path is None:
+            return None
+        space = os.statvfs(self._database.path.parent)
+        return min(DEFAULT_CAP, int(space.f_blocks * space.f_frsize * DEFAULT_SHARE))
 
     def _prune(self, connection: Connection) -> int:
         """Delete the targets that have no row any more; returns how many."""

@@ -104,6 +104,27 @@ ROUND = Table(
     Column("at", BigInteger, nullable=False, unique=True),
 )
 
+# What happened, in the order of writing; `round` is the one before it, so that its age is counted as that of all history.
+EVENT = Table(
+    "event",
+    HISTORY,
+    Column("id", Integer, primary_key=True),
+    Column("round", Integer, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("source", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("severity", String, nullable=False),
+    Column("subject", String, nullable=False),
+    Column("key", String, nullable=False),
+    Column("code", Integer),
+    Column("count", BigInteger, nullable=False),
+    Column("words", Text, nullable=False),
+    Column("facts", Text, nullable=False),  # JSON
+    Column("mark", String, nullable=False),  # of a kernel record
+    Index("event_at", "at"),
+    Index("event_mark", "mark"),
+)
+
 
 def stored(metric: Metric) -> bool:
     """Whether history keeps this metric."""

@@ -7,16 +7,18 @@ queues and it tries again, with a pause, until the disk answers.
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
 from gpuwatch import config
 from gpuwatch.model.clock import Clock
-from gpuwatch.store import records
+from gpuwatch.model.event import Event
+from gpuwatch.store import happenings, records
 from gpuwatch.store.archive import Archive
 from gpuwatch.store.files import DISK_ERRORS, Database, StoreError, Trouble, Verdict, close, trouble, words
+from gpuwatch.store.happenings import Happenings
 from gpuwatch.store.history import Rounds
 from gpuwatch.store.memory import AlertMemory, Entry, units
 from gpuwatch.store.records import Key
@@ -69,12 +71,14 @@ class Writer:
         archive: Archive,
         memory: AlertMemory,
         rounds: Rounds,
+        events: Happenings,
         clock: Clock,
         adopted: Callable[[str], None],
     ) -> None:
         self.state, self.history = Side(state), Side(history)
         self.counts = Counts()
         self._options, self._archive, self._memory, self._rounds = options, archive, memory, rounds
+        self._events = events
         self._clock, self._adopted = clock, adopted
         self._wake = threading.Condition()
         self._woken = True  # the files are opened at once
@@ -113,7 +117,7 @@ class Writer:
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join(seconds)
-        return not (self._thread.is_alive() or self._memory.waiting or self._rounds.waiting)
+        return not (self._thread.is_alive() or self._memory.waiting or self._rounds.waiting or self._events.waiting)
 
     def stalled(self) -> float:
         """Return for how many seconds the present operation has made no progress, 0 where none runs."""
@@ -168,9 +172,9 @@ class Writer:
         """Write what waits; on the last one each side gets a try at once."""
         self._guard(self.state, self._write_alerts, now=last)
         self._guard(self.history, self._open_history, now=last)
-        while self.history.ready and self._rounds.waiting:
+        while self.history.ready and (self._rounds.waiting or self._events.waiting):
             self._guard(self.state, self._write_alerts, now=False)  # alerts overtake history
-            self._guard(self.history, self._write_round, now=True)
+            self._guard(self.history, self._write_events if self._events.waiting else self._write_round, now=True)
         if self._untidy and self.history.ready and not last:
             self._guard(self.history, self._tidy, now=True)
 
@@ -340,6 +344,31 @@ class Writer:
             raise
         self.counts.ok += 1
         self._untidy = True
+
+    def _write_events(self, connection: Connection) -> None:
+        """Write the oldest events that wait."""
+        taken = self._events.take()
+        try:
+            self.history.database.ensure_there()
+            self._keep_events(connection, taken)
+        except BaseException:
+            self._events.put_back(taken)
+            raise
+        self.counts.ok += 1
+        self._untidy = True
+
+    def _keep_events(self, connection: Connection, events: Sequence[Event]) -> None:
+        """Write events together; if one of them is to blame, one by one, without it."""
+        try:
+            happenings.write(connection, events)
+        except (*DISK_ERRORS, OverflowError, UnicodeError) as error:
+            if trouble(error) is not Trouble.BAD_ROW:
+                raise
+            if len(events) == 1:
+                self._events.dropped += 1
+            else:
+                for event in events:
+                    self._keep_events(connection, [event])
 
     def _tidy(self, connection: Connection) -> None:
         self._untidy = self._archive.tidy(connection)

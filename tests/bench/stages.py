@@ -16,6 +16,7 @@ from gpuwatch.daemon.building import PROBED
 from gpuwatch.detectors import Runner, build
 from gpuwatch.export.webconfig import WebConfig
 from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.view import View
@@ -42,6 +43,9 @@ class Gathered:
     def reading(self, reading: Reading) -> None:
         """Keep a reading."""
         self.readings.append(reading)
+
+    def event(self, event: Event) -> None:
+        """Nothing happens here."""
 
     def working(self, item: str) -> None:
         """Nothing hangs here."""
@@ -111,10 +115,10 @@ class Beats:
         if number % 10 == 0:
             watch.time("own numbers (each 10th beat)", lambda: self.post(daemon.report(wall)))
         first = watch.time("view for detectors", daemon.view)
-        derived, evidence = watch.time("detectors", lambda: self.runner.run(first, wall))
-        watch.time("findings onto the board", lambda: self.post(derived))
+        found = watch.time("detectors", lambda: self.runner.run(first, wall))
+        watch.time("findings onto the board", lambda: self.post(found.readings))
         self.view = watch.time("view for rules", daemon.view)
-        moved = watch.time("rules", lambda: daemon.engine.beat(self.view, self.clock.mono(), evidence))
+        moved = watch.time("rules", lambda: daemon.engine.beat(self.view, self.clock.mono(), found.evidence))
         watch.time("incidents", lambda: daemon.incidents.apply(moved))
         watch.time("alert states", lambda: self.post(daemon.engine.readings(wall)))
         watch.time("store.observe", lambda: daemon.store.observe(self.view))

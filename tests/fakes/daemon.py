@@ -78,12 +78,13 @@ class Running:
         self.client = Client(str(self.socket))
 
     def configure(self, config: str, *, name: str = "test-host", listen: str = "") -> None:
-        """Write the configuration: TCP off and no SMART unless `config` says so; tables that it has are its own."""
+        """Write the configuration: TCP, SMART and kernel log off unless `config` says so; tables that it has are its own."""
         head = [
             ("[http]", f'listen = "{listen}"\nsocket = "{self.socket}"'),
             ("[host]", f'name = "{name}"'),
             ("[store]", f'url = "sqlite:///{self.database}"'),
             ("[sources.smart]", "enabled = false"),
+            ("[sources.kernel]", f"enabled = {str('dev =' in config).lower()}"),
             ("[sources.probe]", 'every = "2s"\ndeadline = "10s"'),
         ]
         parts = [f"{table}\n{body}" for table, body in head if table not in config]

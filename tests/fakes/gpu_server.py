@@ -19,7 +19,8 @@ from typing import Any, final
 
 from tests.fakes.daemon import Page, Running
 from tests.fakes.host import HostTree
-from tests.fakes.nvml import FUNCTIONS, FakeNvml
+from tests.fakes.nvml import FakeNvml
+from tests.fakes.nvml_layout import FUNCTIONS
 from tests.fakes.receiver import Receiver
 from tests.fakes.until import PATIENCE, until
 
@@ -80,6 +81,7 @@ class GpuServer:
     def reboot(self) -> None:
         """Have the kernel say that it is another boot."""
         self.host.files(self.host.proc / "sys/kernel", random__boot_id=f"{time.monotonic_ns():032x}")
+        self.host.write(self.host.dev / "kmsg", "")  # the log begins anew
 
     # --- what is seen -----------------------------------------------------------------------------------------------------
 
@@ -134,7 +136,10 @@ class GpuServer:
     def series(self, page: Page, card: int) -> set[str]:
         """Return the names of all series that carry this card's UUID and say something measured."""
         uuid = self.nvml.uuid(card)
-        own = re.compile(r"gpuwatch_(gpu_(up|state|down_reason|info|last_seen_timestamp_seconds)|alert_.*)")
+        own = re.compile(
+            r"gpuwatch_(gpu_(up|state|down_reason|info|last_seen_timestamp_seconds|errors_open|bus_drops_total"
+            r"|idle_allocated_seconds_total)|xid_.*|alert_.*)"
+        )
         return {name for name in page.samples if not own.fullmatch(name) and page.all(name, uuid=uuid)}
 
     def calls(self, card: int) -> int:

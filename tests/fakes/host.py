@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuwatch.config import Config, Host, Paths
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Subject
 from gpuwatch.model.reading import Reading
 
@@ -17,10 +18,15 @@ class Answers:
         self.readings: list[Reading] = []
         self.items: list[str] = []
         self.ends = 0
+        self.events: list[Event] = []
 
     def reading(self, reading: Reading) -> None:
         """Remember a reading."""
         self.readings.append(reading)
+
+    def event(self, event: Event) -> None:
+        """Remember an event."""
+        self.events.append(event)
 
     def working(self, item: str) -> None:
         """Remember what is about to be touched."""
@@ -82,7 +88,8 @@ class HostTree:
         return folder
 
     def kernel(self) -> "HostTree":
-        """Add what every host has in /proc: two cores, a little memory, pressure, and the name of its system."""
+        """Add what every host has: two cores, a little memory, pressure, the name of its system, an empty kernel log."""
+        self.write(self.dev / "kmsg", "")
         self.write(
             self.proc / "stat",
             "cpu  1000 20 300 40000 50 6 7 8 0 0\ncpu0 500 10 150 20000 25 3 3 4 0 0\ncpu1 500 10 150 20000 25 3 4 4 0 0\n"

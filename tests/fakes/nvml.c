@@ -164,7 +164,7 @@ EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned flags)
 }
 EXPORT nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 EXPORT nvmlReturn_t nvmlInit(void) { return nvmlInitWithFlags(0); }
-SYSTEM_CALL(nvmlShutdown, (void), { started--; state->shutdowns++; })
+SYSTEM_CALL(nvmlShutdown, (void), { started--; state->shutdowns++; state->sets_at_shutdown += state->event_sets; state->samples_at_shutdown += state->gpm_samples; })
 EXPORT const char *nvmlErrorString(nvmlReturn_t code)
 {
     static __thread char text[40];
@@ -219,4 +219,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvmlDevice
 }
 ALIAS(nvmlDeviceGetHandleByPciBusId, nvmlDeviceGetHandleByPciBusId_v2, (const char *bus, nvmlDevice_t *out), (bus, out))
 
+static void read_link_field(int card, field_t *field);
+static void read_memory_field(int card, field_t *field);
 #include "nvml_cards.h"
+#include "nvml_mig.h"
+#include "nvml_events.h"
+#include "nvml_load.h"
+#include "nvml_processes.h"

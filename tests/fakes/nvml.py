@@ -15,6 +15,10 @@ Everything below takes effect at once, also in processes that already run:
     fake.delay(0.0003)  fake.delay(6.0, "nvmlDeviceGetName", gpu=2)
     fake.hang(2)  fake.hang(2, "nvmlDeviceGetName")  fake.hang(None, "nvmlInitWithFlags")  fake.release(...)
     fake.crash("nvmlDeviceGetName", gpu=2)
+    fake.processes(3, [Process(4711, 1 << 30, share=80)])
+    fake.xid(3, 79)  fake.event(3, 0x100, times=5)        # to those who wait for events
+    fake.divide(0)  fake.create(0, 1, "3g.20gb", 20 << 30)  fake.destroy(0, 1)   # MIG (nvml_parts.py)
+    fake.turn(0, 3, "inactive")  fake.work(0, {2: 45.0})  fake.memory_errors(0, corrected_volatile_dram=2)   # (nvml_load.py)
     fake.lose(5, code=15)  fake.find(5)                   # off the bus; every call answers the code
     fake.abort_on_dead_handle(3)                          # the process dies when a lost card's handle is used more often
     fake.show([0, 1, 2])                                  # which cards NVML counts, in this order
@@ -29,70 +33,34 @@ says which symbols and field ids exist: "470", "535", "595", or any other major.
 
 import ctypes
 import mmap
-import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fakes.nvml_build import HERE, library
+from tests.fakes.nvml_build import library
+from tests.fakes.nvml_layout import CARDS, FUNCTIONS, NOT_THERE, TEXTS, VALUES, Rule, State
+from tests.fakes.nvml_load import SINCE_AMPERE, FakeLoad
 from tests.fakes.nvml_models import BASE, MODELS
+from tests.fakes.nvml_parts import FakeParts
 
-STATE = (HERE / "nvml_state.h").read_text(encoding="ascii")
-NOT_THERE = -(1 << 63)  # NA in nvml_state.h
-SYSTEM = 32
-
-
-def listed(name: str) -> list[str]:
-    """Return the names of one list of nvml_state.h, in order."""
-    found = re.search(rf"#define {name}\(\w\)(.*?[^\\])\n\n", STATE.replace("/* clang-format on */", "\n"), re.DOTALL)
-    assert found is not None, f"nvml_state.h has no list {name}"
-    return re.findall(r"\b\w\((\w+)\)", found[1])
+KINDS = {"compute": 1, "graphics": 2, "mps": 4}
 
 
-VALUES, TEXTS, GLOBALS, FUNCTIONS = listed("VALUES"), listed("TEXTS"), listed("GLOBALS"), listed("FUNCTIONS")
-CARDS, FIELDS, TEXT, PROCESSES = (
-    int(re.findall(rf"#define {name} (\d+)", STATE)[0]) for name in ("CARDS", "FIELDS", "TEXT", "PROCESSES")
-)
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process on a card: memory in bytes (-1: not available), share in percent (0: no sample), `sampled` in microseconds."""
+
+    pid: int
+    memory: int = 1 << 30
+    kinds: Sequence[str] = ("compute",)
+    gi: int = 0xFFFFFFFF
+    ci: int = 0xFFFFFFFF
+    share: int = 0
+    sampled: int = 0  # now
 
 
-class Rule(ctypes.Structure):
-    """struct rule."""
-
-    _fields_ = [
-        (name, ctypes.c_int64) for name in ("code", "fail_in", "fail_code", "fail_more", "hang", "crash", "delay_ns", "calls")
-    ]
-
-
-class Card(ctypes.Structure):
-    """struct card."""
-
-    _fields_ = [
-        ("values", ctypes.c_int64 * len(VALUES)),
-        ("field_codes", ctypes.c_int64 * FIELDS),
-        ("pids", ctypes.c_int64 * PROCESSES),
-        ("process_memory", ctypes.c_int64 * PROCESSES),
-        ("lost", ctypes.c_int64),
-        ("dead_uses", ctypes.c_int64),
-        ("attaches", ctypes.c_int64),
-        ("hang", ctypes.c_int64),
-        ("texts", (ctypes.c_char * TEXT) * len(TEXTS)),
-    ]
-
-
-class State(ctypes.Structure):
-    """struct state."""
-
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in GLOBALS),
-        ("order", ctypes.c_int64 * CARDS),
-        ("driver_version", ctypes.c_char * TEXT),
-        ("nvml_version", ctypes.c_char * TEXT),
-        ("rules", (Rule * (CARDS + 1)) * len(FUNCTIONS)),
-        ("cards", Card * CARDS),
-    ]
-
-
-class FakeNvml:
+class FakeNvml(FakeParts, FakeLoad):
     """One host's NVML: its library, its state, and the /proc, /sys and /dev that go with it."""
 
     def __init__(
@@ -226,9 +194,18 @@ class FakeNvml:
         return found.decode(errors="replace")
 
     def run_process(self, gpu: int, *processes: tuple[int, int]) -> None:
-        """Have these (pid, bytes) hold memory of a card."""
-        for place, (pid, memory) in enumerate(processes):
-            self.state.cards[gpu].pids[place], self.state.cards[gpu].process_memory[place] = pid, memory
+        """Have these (pid, bytes) compute on a card."""
+        self.processes(gpu, [Process(pid, memory) for pid, memory in processes])
+
+    def processes(self, gpu: int, processes: Sequence[Process], *, stride: int = 0) -> None:
+        """Have these on a card; `stride` is the size of the rows that a driver writes against its own header."""
+        card = self.state.cards[gpu]
+        card.process_stride = stride
+        for place, process in enumerate(processes):
+            card.pids[place], card.process_memory[place] = process.pid, process.memory
+            card.process_kinds[place] = sum(KINDS[kind] for kind in process.kinds)
+            card.process_gi[place], card.process_ci[place] = process.gi, process.ci
+            card.process_share[place], card.process_sampled[place] = process.share, process.sampled
         self.set(gpu, processes=len(processes))
 
     def lose(self, gpu: int, code: int = 15) -> None:
@@ -362,6 +339,7 @@ class FakeNvml:
         total, reserved, used = (values[f"memory_{name}"] or 0 for name in ("total", "reserved", "used"))
         values["memory_free"] = total - reserved - used
         self.set(card, **values)
+        self.no_memory_errors(card, SINCE_AMPERE if values["ecc_current"] else ())
         self.text(card, **{name: (text or "").encode() for name, text in texts.items()})
 
     def _list(self) -> None:

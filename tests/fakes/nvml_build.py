@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.fakes.until import PATIENCE
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ("nvml.c", "nvml_cards.h", "nvml_state.h")
+SOURCES = ("nvml.c", "nvml_cards.h", "nvml_events.h", "nvml_load.h", "nvml_mig.h", "nvml_processes.h", "nvml_state.h")
 
 
 def library(profile: str) -> Path:

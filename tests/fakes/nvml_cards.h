@@ -6,8 +6,12 @@ CALL(nvmlDeviceGetIndex, WITH(unsigned *out), {
     for (unsigned i = 0; i < (unsigned)state->count; i++)
         if (state->order[i] == card) { *out = i; code = OK; }
 })
-WORDS(nvmlDeviceGetName, name)
-WORDS(nvmlDeviceGetUUID, uuid)
+AS(whole_nvmlDeviceGetName, nvmlDeviceGetName, WITH(char *out, unsigned length), { /* those of MIG devices: nvml_mig.h */
+    code = put_text(out, length, state->cards[card].texts[T_name]);
+})
+AS(whole_nvmlDeviceGetUUID, nvmlDeviceGetUUID, WITH(char *out, unsigned length), {
+    code = put_text(out, length, state->cards[card].texts[T_uuid]);
+})
 WORDS(nvmlDeviceGetSerial, serial)
 WORDS(nvmlDeviceGetBoardPartNumber, part_number)
 WORDS(nvmlDeviceGetVbiosVersion, vbios)
@@ -38,7 +42,7 @@ NUMBER(nvmlDeviceGetNumaNodeId, unsigned, numa_node)
 CALL(nvmlDeviceGetUtilizationRates, WITH(utilization_t *out), {
     if ((code = PUT(&out->gpu, utilization)) == OK) code = PUT(&out->memory, memory_activity);
 })
-CALL(nvmlDeviceGetMemoryInfo, WITH(memory_t *out), { /* version 1 counts the reserved part as used */
+AS(whole_nvmlDeviceGetMemoryInfo, nvmlDeviceGetMemoryInfo, WITH(memory_t *out), { /* version 1 counts the reserved part as used */
     if ((code = PUT(&out->total, memory_total)) == OK) {
         int64_t reserved = v[V_memory_reserved] == NA ? 0 : v[V_memory_reserved];
         out->free = (unsigned long long)v[V_memory_free];
@@ -46,7 +50,7 @@ CALL(nvmlDeviceGetMemoryInfo, WITH(memory_t *out), { /* version 1 counts the res
     }
 })
 #if DRIVER >= 510
-CALL(nvmlDeviceGetMemoryInfo_v2, WITH(memory_v2_t *out), {
+AS(whole_nvmlDeviceGetMemoryInfo_v2, nvmlDeviceGetMemoryInfo_v2, WITH(memory_v2_t *out), {
     if (out->version != 0x02000028) code = INVALID;
     else if ((code = PUT(&out->total, memory_total)) == OK) {
         out->reserved = (unsigned long long)(v[V_memory_reserved] == NA ? 0 : v[V_memory_reserved]);
@@ -143,8 +147,9 @@ static const struct { int id, value, type, since; } FIELD_LIST[] = {
     {190, V_power_enforced, AS_UINT, 535}, {191, V_energy, AS_ULONGLONG, 535}, {192, V_power_requested, AS_UINT, 535},
     {193, V_offset_shutdown, AS_SIGNED, 535}, {194, V_offset_slowdown, AS_UINT, 535}, {195, V_offset_memory, AS_SIGNED, 535},
     {196, V_offset_gpu, AS_SIGNED, 535}, {197, V_pcie_transmit, AS_ULONGLONG, 535}, {198, V_pcie_receive, AS_ULONGLONG, 535},
-    {269, V_event_sw_thermal, AS_ULONGLONG, 575}, {270, V_event_hw_thermal, AS_ULONGLONG, 575},
-    {271, V_event_hw_brake, AS_ULONGLONG, 575},
+    {230, V_recovery_action, AS_UINT, 560}, {269, V_event_sw_thermal, AS_ULONGLONG, 575}, {270, V_event_hw_thermal, AS_ULONGLONG, 575},
+    {271, V_event_hw_brake, AS_ULONGLONG, 575}, {160, V_nvlink_ecc, AS_ULONGLONG, 510},
+    {231, V_c2c_crc, AS_UINT, 570}, {232, V_c2c_replay, AS_UINT, 570},
 };
 static void read_field(int card, field_t *field)
 {
@@ -163,6 +168,8 @@ static void read_field(int card, field_t *field)
         if (field->type == AS_ULONGLONG) field->value.ull = (unsigned long long)value;
         else field->value.ui = (unsigned)value; /* si has the same bits */
     }
+    read_link_field(card, field);
+    read_memory_field(card, field);
     if (field->id < FIELDS && state->cards[card].field_codes[field->id])
         field->code = (nvmlReturn_t)state->cards[card].field_codes[field->id];
 }
@@ -191,42 +198,9 @@ NUMBER(nvmlDeviceGetPersistenceMode, unsigned, persistence)
 NUMBER(nvmlDeviceGetComputeMode, unsigned, compute_mode)
 NUMBER(nvmlDeviceGetDisplayActive, unsigned, display_active)
 NUMBER(nvmlDeviceGetDisplayMode, unsigned, display_mode)
-CALL(nvmlDeviceGetMigMode, WITH(unsigned *current, unsigned *pending), {
-    if ((code = PUT(current, mig_mode)) == OK) code = PUT(pending, mig_mode);
-})
-CALL(nvmlDeviceIsMigDeviceHandle, WITH(unsigned *out), { *out = 0; })
-CALL(nvmlDeviceGetMaxMigDeviceCount, WITH(unsigned *out), { *out = 0; })
-CALL(nvmlDeviceGetMigDeviceHandleByIndex, WITH(unsigned index, nvmlDevice_t *out), { (void)index; (void)out; code = UNSUPPORTED; })
-CALL(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, WITH(nvmlDevice_t *out), { (void)out; code = INVALID; })
-CALL(nvmlDeviceGetGpuInstanceId, WITH(unsigned *out), { (void)out; code = UNSUPPORTED; })
-CALL(nvmlDeviceGetComputeInstanceId, WITH(unsigned *out), { (void)out; code = UNSUPPORTED; })
 CALL(nvmlDeviceGetDriverModel, WITH(unsigned *current, unsigned *pending), { (void)current; (void)pending; code = UNSUPPORTED; })
 ALIAS(nvmlDeviceGetDriverModel_v2, nvmlDeviceGetDriverModel, (nvmlDevice_t d, unsigned *c, unsigned *p), (d, c, p))
 
-/* --- processes: only compute has any --- */
-#define PROCESS_LIST(symbol, function, kind, fill) \
-    AS(symbol, function, WITH(unsigned *count, kind *out), { \
-        unsigned have = F_##function == F_nvmlDeviceGetComputeRunningProcesses && v[V_processes] != NA ? (unsigned)v[V_processes] : 0; \
-        if (have > *count) code = SMALL; \
-        else for (unsigned i = 0; i < have; i++) { \
-            out[i].pid = (unsigned)state->cards[card].pids[i]; \
-            out[i].memory = (unsigned long long)state->cards[card].process_memory[i]; fill; } \
-        *count = have; })
-#define PROCESS_LISTS(name) \
-    PROCESS_LIST(name, name, process_v1_t, (void)0) \
-    PROCESS_LIST(name##_v2, name, process_t, out[i].gi = out[i].ci = 0xFFFFFFFF) \
-    PROCESS_LIST_V3(name)
-#if DRIVER >= 510
-#define PROCESS_LIST_V3(name) PROCESS_LIST(name##_v3, name, process_t, out[i].gi = out[i].ci = 0xFFFFFFFF)
-#else
-#define PROCESS_LIST_V3(name)
-#endif
-PROCESS_LISTS(nvmlDeviceGetComputeRunningProcesses)
-PROCESS_LISTS(nvmlDeviceGetGraphicsRunningProcesses)
-PROCESS_LISTS(nvmlDeviceGetMPSComputeRunningProcesses)
-CALL(nvmlDeviceGetProcessUtilization, WITH(void *out, unsigned *count, unsigned long long since), {
-    (void)out; (void)since; *count = 0; code = NOT_FOUND;
-})
 CALL(nvmlDeviceGetSamples, WITH(int kind, unsigned long long since, int *type, unsigned *count, void *out), {
     (void)kind; (void)since; (void)type; (void)out; *count = 0; code = NOT_FOUND;
 })

@@ -20,6 +20,13 @@ NO_ECC = dict.fromkeys(
         "remapped_uncorrectable",
         "remap_pending",
         "remap_failure",
+        "banks_max",
+        "banks_high",
+        "banks_partial",
+        "banks_low",
+        "banks_none",
+        "sram_threshold",
+        "unrepairable",
     )
 )
 NO_LIMITS = dict.fromkeys(("limit_shutdown", "limit_slowdown", "limit_memory", "limit_gpu"))
@@ -39,7 +46,7 @@ NO_PCIE_ERRORS = dict.fromkeys(
         "recovery",
     )
 )
-GEFORCE = {**NO_ECC, **NO_PCIE_ERRORS, "limit_acoustic": 83, "power_average": None}
+GEFORCE = {**NO_ECC, **NO_PCIE_ERRORS, "limit_acoustic": 83, "power_average": None, "event_types": 0x1C}
 
 # What every card has unless its model says otherwise: an A40 (driver 550.127), idle.
 BASE: Mapping[str, int | None] = {
@@ -110,12 +117,24 @@ BASE: Mapping[str, int | None] = {
     "display_active": 0,
     "display_mode": 0,
     "mig_mode": None,
+    "mig_pending": None,
+    "event_types": 0xFF9F,
+    "recovery_action": 0,
     "processes": 0,
     "ecc_current": 1,
     "ecc_pending": 1,
+    "banks_max": 192,
+    "nvlinks": None,
+    "nvlink_sums": 1,
+    "nvlink_ecc": None,
+    "c2c_crc": None,
+    "c2c_replay": None,
+    "fabric_state": None,
+    "gpm": 0,
 }
 
-HBM = {"fans": None, "fan_speed": None, "mig_mode": 0, "performance_state": 0, "reasons": 0x1, "power_average": None}
+MIG = {"mig_mode": 0, "mig_pending": 0, "mig_max": 7}
+HBM = {**MIG, "fans": None, "fan_speed": None, "performance_state": 0, "reasons": 0x1, "power_average": None}
 MODELS: Mapping[str, Mapping[str, int | str | None]] = {
     "A40": {"name": "NVIDIA A40"},
     "RTX 3090": {
@@ -150,6 +169,11 @@ MODELS: Mapping[str, Mapping[str, int | str | None]] = {
         "remapped_uncorrectable": 0,
         "remap_pending": 0,
         "remap_failure": 0,
+        "banks_max": 192,
+        "banks_high": 0,
+        "banks_partial": 0,
+        "banks_low": 0,
+        "banks_none": 0,
         "memory_total": 25757220864,
         "memory_reserved": 346 * MIB,
         "temperature": 40,
@@ -188,6 +212,10 @@ MODELS: Mapping[str, Mapping[str, int | str | None]] = {
         "clock_max_sm": 1410,
         "clock_max_memory": 1593,
         "bar1_total": 128 * GIB,
+        "nvlinks": 12,
+        "nvlink_speed": 25000,
+        "nvlink_version": 5,
+        "nvlink_ecc": 0,
         "pcie_generation": 4,
         "limit_shutdown": 92,
         "limit_slowdown": 89,
@@ -215,6 +243,15 @@ MODELS: Mapping[str, Mapping[str, int | str | None]] = {
         "clock_max_sm": 1980,
         "clock_max_memory": 2619,
         "bar1_total": 128 * GIB,
+        "banks_max": 2560,
+        "nvlinks": 18,
+        "nvlink_speed": 26562,
+        "nvlink_version": 6,
+        "nvlink_ecc": 0,
+        "fabric_state": 3,
+        "fabric_mask": 0x1AA,
+        "fabric_summary": 1,
+        "gpm": 1,
         "pcie_generation": 5,
         "pcie_generation_max": 5,
         "pcie_replays": 150,

@@ -11,7 +11,12 @@
 #define SYSTEM CARDS    /* row of calls that concern no card */
 #define FIELDS 400      /* nvmlDeviceGetFieldValues ids */
 #define TEXT 96
-#define PROCESSES 8
+#define PROCESSES 256
+#define MIG_DEVICES 8    /* of one card */
+#define EVENTS 256       /* that sets can be behind */
+#define NVLINKS 36
+#define PLACES 8         /* nvmlMemoryLocation_t */
+#define GPM 64           /* nvmlGpmMetricId_t, those before the C2C links */
 #define NA INT64_MIN    /* a value that this card does not have: NOT_SUPPORTED */
 
 /* clang-format off */
@@ -33,13 +38,23 @@
     V(capability_major) V(capability_minor) V(fans) V(fan_speed) V(fan_rpm) \
     V(limit_shutdown) V(limit_slowdown) V(limit_memory) V(limit_gpu) V(limit_acoustic) \
     V(offset_shutdown) V(offset_slowdown) V(offset_memory) V(offset_gpu) V(numa_node) V(domain) V(bus) V(device) \
-    V(display_active) V(display_mode) V(mig_mode) V(processes)
+    V(display_active) V(display_mode) V(mig_mode) V(mig_pending) V(mig_max) V(event_types) V(recovery_action) V(process_samples) V(processes) \
+    V(nvlinks) V(nvlink_speed) V(nvlink_version) V(nvlink_sums) V(nvlink_ecc) V(c2c_crc) V(c2c_replay) \
+    V(fabric_state) V(fabric_status) V(fabric_mask) V(fabric_summary) V(unrepairable) V(gpm) \
+    V(sram_threshold) V(sram_l2) V(sram_sm) V(sram_pcie) V(sram_microcontroller) V(sram_other) \
+    V(banks_max) V(banks_high) V(banks_partial) V(banks_low) V(banks_none)
 
 #define TEXTS(T) T(name) T(uuid) T(serial) T(part_number) T(vbios) T(inforom) T(bus_id) T(bus_id_legacy)
 
 #define GLOBALS(G) \
     G(count) G(empty_counts) G(delay_ns) G(dead_uses_allowed) G(driver_major) G(cuda) G(epoch) G(inits) G(shutdowns) \
-    G(inside_ns) G(inside_cpu_ns) G(total_calls)
+    G(inside_ns) G(inside_cpu_ns) G(total_calls) \
+    G(event_head) G(event_sets) G(sets_at_shutdown) G(freed_uses) G(total_created) \
+    G(gpm_samples) G(samples_at_shutdown) G(dead_samples)
+
+/* mig_...: calls with the handle of a MIG device.
+ * event_head: events ever; event_sets: live ones; sets_at_shutdown: live ones at any nvmlShutdown; freed_uses: uses of freed ones;
+ * gpm_samples, samples_at_shutdown, dead_samples: the same of samples */
 
 #define FUNCTIONS(F) \
     F(nvmlInitWithFlags) F(nvmlShutdown) F(nvmlErrorString) F(nvmlSystemGetDriverVersion) F(nvmlSystemGetNVMLVersion) \
@@ -66,7 +81,16 @@
     F(nvmlDeviceGetMaxMigDeviceCount) F(nvmlDeviceGetMigDeviceHandleByIndex) F(nvmlDeviceGetDeviceHandleFromMigDeviceHandle) \
     F(nvmlDeviceGetGpuInstanceId) F(nvmlDeviceGetComputeInstanceId) F(nvmlDeviceGetDriverModel) \
     F(nvmlDeviceGetComputeRunningProcesses) F(nvmlDeviceGetGraphicsRunningProcesses) \
-    F(nvmlDeviceGetMPSComputeRunningProcesses) F(nvmlDeviceGetProcessUtilization) F(nvmlDeviceGetSamples)
+    F(nvmlDeviceGetMPSComputeRunningProcesses) F(nvmlDeviceGetProcessUtilization) \
+    F(nvmlDeviceGetProcessesUtilizationInfo) \
+    F(nvmlEventSetCreate) F(nvmlEventSetFree) F(nvmlEventSetWait) F(nvmlDeviceRegisterEvents) \
+    F(nvmlDeviceGetSupportedEventTypes) \
+    F(mig_uuid) F(mig_name) F(mig_memory) F(mig_gpu_instance) F(mig_compute_instance) \
+    F(nvmlDeviceGetNvLinkState) F(nvmlDeviceGetGpuFabricInfo) F(nvmlDeviceGetGpuFabricInfoV) \
+    F(nvmlDeviceGetMemoryErrorCounter) F(nvmlDeviceGetSramEccErrorStatus) F(nvmlDeviceGetRowRemapperHistogram) \
+    F(nvmlDeviceGetUnrepairableMemoryFlag_v1) F(nvmlGpmQueryDeviceSupport) F(nvmlGpmSampleAlloc) F(nvmlGpmSampleFree) \
+    F(nvmlGpmSampleGet) F(nvmlGpmMigSampleGet) F(nvmlGpmMetricsGet) \
+    F(nvmlDeviceGetSamples)
 /* clang-format on */
 
 #define V(name) V_##name,
@@ -91,16 +115,43 @@ struct rule {
     int64_t calls;
 };
 
+struct mig {
+    int64_t present, gpu_instance, compute_instance, total, used;
+    char uuid[TEXT], name[TEXT];
+    int64_t gpm[GPM]; /* counted so far, in hundredths of the metric's unit */
+};
+
+/* One NVLink (there are `nvlinks` of them): 0 active, 1 inactive, 2 asleep; bytes and errors so far. */
+struct link {
+    int64_t state, transmit, receive, replay, recovery, crc, symbol, recovery_failed;
+};
+
+/* Something that happened: delivered `times` times to every set that has this card and type. */
+struct event {
+    int64_t card, type, data, gpu_instance, compute_instance, times;
+};
+
 struct card {
     int64_t values[VALUE_COUNT];
     int64_t field_codes[FIELDS]; /* nvmlReturn of one field (0: as its value says) */
     int64_t pids[PROCESSES];
     int64_t process_memory[PROCESSES];
+    int64_t process_kinds[PROCESSES];   /* 1 compute, 2 graphics, 4 MPS */
+    int64_t process_gi[PROCESSES];
+    int64_t process_ci[PROCESSES];
+    int64_t process_share[PROCESSES];   /* percent; 0: no sample */
+    int64_t process_sampled[PROCESSES]; /* time stamp of its sample in microseconds (0: now) */
+    int64_t process_stride;             /* bytes of a row (0: as the function promises) */
     int64_t lost;      /* every call answers this code (15, 16, 999) */
     int64_t dead_uses; /* calls with the handle since then */
     int64_t attaches;  /* handles given out */
     int64_t hang;      /* no call returns while this is 1 */
     char texts[TEXT_COUNT][TEXT];
+    struct mig mig[MIG_DEVICES]; /* by MIG index */
+    struct link links[NVLINKS];
+    int64_t memory_errors[4 * PLACES]; /* corrected and uncorrected, of each volatile and aggregate, of each the places */
+    int64_t gpm[GPM];
+    int64_t gpm_codes[GPM]; /* nvmlReturn of one metric */
 };
 
 struct state {
@@ -112,6 +163,7 @@ struct state {
     char nvml_version[TEXT];
     struct rule rules[FUNCTION_COUNT][CARDS + 1];
     struct card cards[CARDS];
+    struct event events[EVENTS];
 };
 
 #endif

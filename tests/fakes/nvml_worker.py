@@ -16,6 +16,7 @@ from gpuwatch import config as configuration
 from gpuwatch.catalogue.gpu import DRIVER, FAN, GPU, GPUS, VISIBLE
 from gpuwatch.catalogue.own import OWN
 from gpuwatch.config import Config, Gpu, Nvml, Paths, Sources
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.quantity import Duration
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
@@ -83,10 +84,17 @@ class NvmlWorker:
         every: float = 1.0,
         normal: float = 0.5,
         deadline: float = 3.0,
+        per_link: bool = False,
         labels: dict[str, str] | None = None,
         environment: dict[str, str] | None = None,
     ) -> None:
-        options = Nvml(every=Duration(every), every_normal=Duration(normal), every_slow=Duration(60), deadline=Duration(deadline))
+        options = Nvml(
+            every=Duration(every),
+            every_normal=Duration(normal),
+            every_slow=Duration(60),
+            deadline=Duration(deadline),
+            per_link=per_link,
+        )
         self.config = Config(
             gpus={place: Gpu(label=label) for place, label in (labels or {}).items()},
             paths=Paths(proc=fake.proc, sys=fake.sys, dev=fake.dev, root=fake.root),
@@ -96,6 +104,7 @@ class NvmlWorker:
         self._number = 0
         self._frames: queue.SimpleQueue[wire.FromWorker | None] = queue.SimpleQueue()
         self.restarts: list[str] = []
+        self.events: list[Event] = []
         self.after: list[Reading] = []  # readings that came between rounds
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -134,6 +143,8 @@ class NvmlWorker:
             assert not isinstance(frame, wire.Failed), frame
             if isinstance(frame, wire.Got):
                 answers.readings.append(wire.reading(frame))
+            elif isinstance(frame, wire.Happened):
+                self.events.append(wire.event(frame))
             elif isinstance(frame, wire.Restart):
                 self.restarts.append(frame.reason)
             elif isinstance(frame, wire.Done) and frame.number == self._number:
@@ -168,10 +179,17 @@ class NvmlWorker:
             frame = self._frames.get()
             if isinstance(frame, wire.Got):
                 came.append(wire.reading(frame))
+            elif isinstance(frame, wire.Happened):
+                self.events.append(wire.event(frame))
             elif isinstance(frame, wire.Restart):
                 self.restarts.append(frame.reason)
         self.after += came
         return came
+
+    def told(self, kind: str) -> list[Event]:
+        """Return the events of one kind so far."""
+        self.idle()
+        return [event for event in self.events if event.kind == kind]
 
     def died(self) -> int:
         """Wait for the process to end by itself, and return its status."""

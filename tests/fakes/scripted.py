@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,7 +17,9 @@ import msgspec
 
 from gpuwatch.catalogue.disk import FILESYSTEM, FILESYSTEM_SIZE, FILESYSTEM_STUCK
 from gpuwatch.config import Config, Paths
+from gpuwatch.model.alert import Severity
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.sampling.child import Child
@@ -24,6 +27,21 @@ from gpuwatch.sources.source import Answer
 from gpuwatch.sources.worker import main
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+EVENT = Event(
+    source="alpha",
+    kind="xid",
+    severity=Severity.CRITICAL,
+    at=5.5,
+    words="Xid 79",
+    subject="gpu",
+    key="GPU-1",
+    code=79,
+    facts={"pid": "7"},
+    count=3,
+    mark="boot:1-3",
+)
 
 
 class Scripted:
@@ -44,6 +62,8 @@ class Scripted:
             answer.done()
             return
         act(script.get("all", ""), answer)
+        if "event" in script:
+            answer.event(EVENT if script["event"] == EVENT.kind else replace(EVENT, kind=script["event"]))
         for item in script.get("items", [self._name]):
             target = Target(subject=FILESYSTEM, key=item, labels={"mountpoint": item, "fstype": "ext4"})
             values = {FILESYSTEM_STUCK: 1.0}

@@ -7,6 +7,7 @@ from typing import final
 
 from gpuwatch.catalogue import disk
 from gpuwatch.config import Config, Paths, Smart, Sources
+from gpuwatch.model.event import Event
 from gpuwatch.model.quantity import Duration
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.sources.smart import source
@@ -70,6 +71,10 @@ class Host:
         """Take a reading."""
         self.happened.append(f"reading {reading.target.labels['device']}")
         self.readings[reading.target.labels["device"]] = reading
+
+    def event(self, event: Event) -> None:
+        """SMART tells of no events."""
+        raise AssertionError(event)
 
     def working(self, item: str) -> None:
         """Note what is about to be touched."""

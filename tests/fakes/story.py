@@ -1,7 +1,7 @@
 """A host told as a story: GPUs answer once a second through the real board, detectors and rules, on a clock of ours."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from gpuwatch import detectors
@@ -9,6 +9,7 @@ from gpuwatch.catalogue import gpu, host
 from gpuwatch.config import Config, Gpu, convert
 from gpuwatch.detectors.reboot import Before
 from gpuwatch.model.alert import Transition
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.target import Target
@@ -90,7 +91,10 @@ class Story:
         self.listed: int | None = None  # None: as many as answer
         self.nvml = True  # the worker lives
         self.boot_id = "boot-1"
+        self.ports: dict[int, str] = {}  # index of a GPU -> addresses of the ports above it
         self.transitions: list[tuple[float, Transition]] = []
+        self.events: list[Event] = []
+        self.kept: list[Event] = []  # what the store would have
         self.count = 0
         self.incidents = Incidents("vision-07", self.new_id)
         self.blobs: dict[str, tuple[int, bytes]] = {}
@@ -121,6 +125,11 @@ class Story:
         return self
 
     until = at
+
+    def happens(self, *events: Event) -> "Story":
+        """Have these told with the next beat."""
+        self.events += events
+        return self
 
     def step_wall(self, seconds: float) -> "Story":
         """Set the wall clock."""
@@ -157,11 +166,13 @@ class Story:
         """Read, derive and judge once."""
         for reading in self.readings():
             self.board.post(reading, self.mono)
-        view = self.board.view(self.wall, self.mono)
-        found, evidence = self.runner.run(view, self.wall)
-        for reading in found:
+        view = replace(self.board.view(self.wall, self.mono), events=tuple(self.events))
+        self.events.clear()
+        found = self.runner.run(view, self.wall)
+        self.kept += found.events
+        for reading in found.readings:
             self.board.post(reading, self.mono)
-        self.hear(self.engine.beat(self.board.view(self.wall, self.mono), self.mono, evidence))
+        self.hear(self.engine.beat(self.board.view(self.wall, self.mono), self.mono, found.evidence))
         self.pass_time(self.every)
 
     def hear(self, transitions: Sequence[Transition]) -> None:
@@ -175,7 +186,8 @@ class Story:
         on_bus = [card for card in self.cards if card.on_bus]
         found.append(self.reading("pci", Target(subject=gpu.GPUS, key=""), {gpu.VISIBLE["pci"]: float(len(on_bus))}))
         for each in on_bus:
-            target = Target(subject=host.PCI, key=each.pci, labels={"pci_bus_id": each.pci}, info={"driver": each.bound_to})
+            info = {"driver": each.bound_to, "ports": self.ports.get(each.index, "")}
+            target = Target(subject=host.PCI, key=each.pci, labels={"pci_bus_id": each.pci}, info=info)
             found.append(self.reading("pci", target, {host.PCI_RESPONDING: 0.0 if each.all_ones else 1.0}))
         if not self.nvml or self.driver is None:
             return found

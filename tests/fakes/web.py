@@ -18,6 +18,7 @@ from gpuwatch.export.server import Server
 from gpuwatch.export.webconfig import WebConfig
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.event import Event
 from gpuwatch.model.naming import Naming
 from gpuwatch.model.view import View
 from gpuwatch.notify import Silences
@@ -38,6 +39,7 @@ class Answers:
         self.page = Page(self.view)
         self.host = "vision-07"
         self.nobody = False
+        self.happened: list[Event] = []
         self.naming = NAMING
         self.clock = SystemClock()
         self.journal = Journal()
@@ -61,6 +63,11 @@ class Answers:
         """Return the view of this beat."""
         self.rendered += 1
         return VIEWS[self.beats % len(VIEWS)]
+
+    def events(self, since: float, until: float, limit: int, key: str | None) -> Sequence[Event]:
+        """Return those that the test says, as far as they are asked for."""
+        found = [one for one in self.happened if since <= one.at < until and key in (None, one.key)]
+        return found[-limit:]
 
     def alerts(self) -> Sequence[Incident]:
         """Return none."""

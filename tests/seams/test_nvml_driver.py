@@ -9,7 +9,8 @@ import pytest
 
 from gpuwatch.catalogue.gpu import DRIVER_MISMATCH, GPU, PCIE_THROUGHPUT
 from gpuwatch.model.reading import Absence, Tier
-from tests.fakes.nvml import SYSTEM, FakeNvml
+from tests.fakes.nvml import FakeNvml
+from tests.fakes.nvml_layout import SYSTEM
 from tests.fakes.nvml_worker import NvmlWorker, Round, fault_of
 
 

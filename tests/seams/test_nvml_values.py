@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.catalogue import gpu
+from gpuwatch.catalogue import gpu, memory, process
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.sources.nvml import readers
@@ -68,6 +68,23 @@ BUSY = {
     "offset_gpu": 0,
     "limit_memory": 95,
     "limit_acoustic": 80,
+    "banks_max": 185,
+    "banks_high": 4,
+    "banks_partial": 2,
+    "banks_low": 1,
+    "sram_l2": 21,
+    "sram_sm": 22,
+    "sram_pcie": 23,
+    "sram_microcontroller": 24,
+    "sram_other": 25,
+    "sram_threshold": 1,
+    "unrepairable": 1,
+}
+PLACES = {
+    "corrected_volatile_dram": 31,
+    "uncorrected_volatile_dram": 32,
+    "corrected_aggregate_sram": 33,
+    "uncorrected_aggregate_sram": 34,
 }
 FAST: Mapping[Metric, float] = {
     gpu.UTILIZATION: 0.97,
@@ -94,6 +111,7 @@ NORMAL: Mapping[Metric, float] = {
     gpu.PERFORMANCE_STATE: 0.0,
     gpu.POWER_AVERAGE: 280.0,
     gpu.ENERGY: 987654.321,
+    **dict.fromkeys((*process.GPU_PROCESSES.values(), process.GPU_PROCESSES_HIDDEN, process.GPU_PROCESSES_DROPPED), 0.0),
     SECONDS["sw_power_cap"]: 1.5,
     gpu.CLOCK_EVENT_THERMAL_SECONDS: 2.5,
     SECONDS["sync_boost"]: 3.5,
@@ -107,6 +125,7 @@ NORMAL: Mapping[Metric, float] = {
 SLOW: Mapping[Metric, float] = {
     gpu.BAR1_SIZE: float(64 << 30),
     gpu.BAR1_USED: float(5 << 20),
+    **gpu.RECOVERY_ACTION.at("none"),
     gpu.POWER_LIMIT["enforced"]: 300.0,
     gpu.POWER_LIMIT["requested"]: 300.0,
     gpu.POWER_LIMIT["default"]: 300.0,
@@ -131,6 +150,15 @@ SLOW: Mapping[Metric, float] = {
     gpu.REMAPPED_ROWS["uncorrectable"]: 1.0,
     gpu.ROW_REMAP_PENDING: 1.0,
     gpu.ROW_REMAP_FAILURE: 0.0,
+    **{
+        metric: float(PLACES.get(name, 0))
+        for name, metric in memory.ECC_LOCATION_ERRORS.items()
+        if name.endswith(("_dram", "_sram"))
+    },
+    **dict(zip(memory.ECC_SRAM_SOURCES.values(), (21.0, 22.0, 23.0, 24.0, 25.0), strict=True)),
+    memory.ECC_SRAM_THRESHOLD: 1.0,
+    **dict(zip(memory.ROW_REMAP_BANKS.values(), (185.0, 4.0, 2.0, 1.0, 0.0), strict=True)),
+    memory.MEMORY_UNREPAIRABLE: 1.0,
     gpu.MEMORY_SIZE: 48305799168.0,
     gpu.MEMORY_UNIFIED: 0.0,
     gpu.CLOCK_MAX["graphics"]: 1.74e9,
@@ -155,7 +183,16 @@ SINCE_535 = {  # fields and functions that a driver of 470 lacks, and that no ol
     *gpu.PCIE_ERRORS.values(),
     gpu.MEMORY_RESERVED,
 }
-SINCE_575 = {SECONDS["sw_thermal"], SECONDS["hw_thermal"], SECONDS["hw_power_brake"], gpu.TEMPERATURE_MARGIN}
+SINCE_575 = {
+    SECONDS["sw_thermal"],
+    SECONDS["hw_thermal"],
+    SECONDS["hw_power_brake"],
+    gpu.TEMPERATURE_MARGIN,
+    *gpu.RECOVERY_ACTION.values(),
+    *memory.ECC_SRAM_SOURCES.values(),
+    memory.ECC_SRAM_THRESHOLD,
+    memory.MEMORY_UNREPAIRABLE,
+}
 FANS = {"535.154.05": {gpu.FAN_SPEED: 1.04}, "595.71.05": {gpu.FAN_SPEED: 1.04, gpu.FAN_RPM: 2400.0}}
 
 
@@ -170,6 +207,7 @@ def readings(fake: FakeNvml) -> tuple[dict[Tier, Reading], list[Reading]]:
 def test_every_value_is_right_in_its_unit_on_each_driver(tmp_path: Path, driver: str) -> None:
     fake = FakeNvml(tmp_path, gpus=1, driver=driver)
     fake.set(0, **BUSY)
+    fake.memory_errors(0, **PLACES)
     found, fans = readings(fake)
     lacks = (SINCE_535 if driver.startswith("470") else set()) | (set() if driver.startswith("595") else SINCE_575)
     expected = {

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gpuwatch.catalogue import disk
 from gpuwatch.config import Config, Paths, Smart, Sources
+from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.sources.smart import source
 from tests.fakes.clock import FakeClock
@@ -21,6 +22,10 @@ class Answers:
     def reading(self, reading: Reading) -> None:
         """Take a reading."""
         self.readings[reading.target.labels["device"]] = reading
+
+    def event(self, event: Event) -> None:
+        """SMART tells of no events."""
+        raise AssertionError(event)
 
     def working(self, item: str) -> None:
         """Nothing hangs here."""

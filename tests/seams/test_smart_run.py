@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.sources.smart import run as running
-from gpuwatch.sources.smart.run import Ending, Run, Runner, find, left_over
+from gpuwatch.sources import program as running
+from gpuwatch.sources.program import Ending, Run, Runner, find
+from gpuwatch.sources.smart.left_over import left_over
 from tests.fakes.smartctl import FakeSmartctl, garbage, half, hang, replay
 from tests.fakes.until import PATIENCE, SLOWER, until
 
@@ -123,7 +124,7 @@ def test_close_ends_a_run_at_once(fake: FakeSmartctl) -> None:
 
 def test_a_run_dies_with_the_process_that_made_it(fake: FakeSmartctl) -> None:
     fake.answers("sda", hang())
-    program = f"from gpuwatch.sources.smart.run import Runner; Runner().run([{str(fake.program)!r}, '/dev/sda'], 30)"
+    program = f"from gpuwatch.sources.program import Runner; Runner().run([{str(fake.program)!r}, '/dev/sda'], 30)"
     with subprocess.Popen([sys.executable, "-c", program]) as worker:
         until(fake.calls)
         worker.kill()

@@ -17,8 +17,8 @@ from gpuwatch.config import Config, Paths, Smart, Sources, plain
 from gpuwatch.model.quantity import Duration
 from gpuwatch.model.reading import Absence, Tier
 from gpuwatch.sources import wire
+from gpuwatch.sources.program import Runner
 from gpuwatch.sources.smart.numbers import READINGS
-from gpuwatch.sources.smart.run import Runner
 from gpuwatch.sources.smart.source import Smart as SmartSource
 from tests.fakes.clock import FakeClock
 from tests.fakes.drives import Drive, Row, ata, nvme, sas

@@ -157,7 +157,7 @@ def test_the_stores_own_numbers_say_how_it_goes(opened: Home) -> None:
     assert values[own.DATABASE_SIZE] > 50_000
     assert values[own.DATABASE_OLDEST["raw"]] == EPOCH + 10
     queues = {reading.target.key: reading.values for reading in store.readings(EPOCH) if reading.target.subject is own.QUEUE}
-    assert queues == {"alert_memory": {own.QUEUE_DROPPED: 0.0}, "history": {own.QUEUE_DROPPED: 0.0}}
+    assert queues == {name: {own.QUEUE_DROPPED: 0.0} for name in ("alert_memory", "history", "stored_events")}
 
 
 def test_the_size_is_what_the_writing_thread_last_saw_and_asks_no_disk(tmp_path: Path, opened: Home) -> None:

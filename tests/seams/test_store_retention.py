@@ -113,7 +113,7 @@ def test_the_cap_wins_over_the_times_and_counts_the_log(tmp_path: Path) -> None:
         largest = max(largest, size(tmp_path))
     assert largest < cap * 1.05
     kept = history.count(select(func.count()).select_from(ROUND))
-    assert 30 < kept < 120
+    assert 20 < kept < 120
     assert history.count(select(func.max(ROUND.c.at))) == int((EPOCH + 1190) * 1000)
     history.connection.close()
 

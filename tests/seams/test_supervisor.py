@@ -13,6 +13,7 @@ from gpuwatch.catalogue import own
 from gpuwatch.catalogue.disk import FILESYSTEM_SIZE, FILESYSTEM_STUCK
 from gpuwatch.config import Store
 from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.sampling.child import Find, Process, orphans
@@ -21,7 +22,7 @@ from gpuwatch.sampling.events import Patience
 from gpuwatch.sampling.probe import Probe
 from gpuwatch.sampling.supervisor import Supervisor
 from gpuwatch.sources import wire
-from tests.fakes.scripted import Stage
+from tests.fakes.scripted import EVENT, Stage
 from tests.fakes.undying import Undying
 from tests.fakes.until import PATIENCE, SLOWER, until
 from tests.fakes.written import Written
@@ -36,6 +37,7 @@ class Scene:
     def __init__(self, folder: Path) -> None:
         self.stage = Stage(folder)
         self.came: list[Reading] = []
+        self.told: list[Event] = []
         self.crews: list[Crew] = []
 
     def supervisor(
@@ -47,6 +49,7 @@ class Scene:
             sources,
             config=self.stage.config,
             post=self.came.append,
+            happened=self.told.append,
             clock=SystemClock(),
             patience=patience,
             spawn=spawn or self.stage.spawn,
@@ -58,9 +61,15 @@ class Scene:
 
     def probe(self, *sources: str, patience: Patience = QUICK, spawn: Callable[[str], Process] | None = None) -> Probe:
         """Start a probe."""
-        post, spawn = self.came.append, spawn or self.stage.spawn
         crew = Probe(
-            "gpuwatch-probe", sources, config=self.stage.config, post=post, clock=SystemClock(), patience=patience, spawn=spawn
+            "gpuwatch-probe",
+            sources,
+            config=self.stage.config,
+            post=self.came.append,
+            happened=self.told.append,
+            clock=SystemClock(),
+            patience=patience,
+            spawn=spawn or self.stage.spawn,
         )
         self.crews.append(crew)
         crew.start()
@@ -382,3 +391,16 @@ def test_secrets_do_not_reach_a_worker(scene: Scene) -> None:
     until(crew.pids)
     crew.stop(SLOWER)
     assert (b"alpha" in seen.read_bytes(), b"hush" in seen.read_bytes()) == (True, False)
+
+
+def test_an_event_of_a_worker_arrives_whole_and_one_of_another_version_is_left_out(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    crew = scene.supervisor("alpha")
+    scene.stage.play("alpha", event="from_the_future")
+    scene.beat(crew, lambda: "unknown kind of event 'from_the_future' from alpha" in caplog.text)
+    scene.stage.play("alpha", event=EVENT.kind)
+    scene.beat(crew, lambda: scene.told)
+    assert scene.told[0] == EVENT
+    assert caplog.text.count("is not understood and left out") == 1
+    assert crew.problem() == ""

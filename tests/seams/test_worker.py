@@ -185,7 +185,7 @@ def test_nothing_stays_of_a_smartctl_that_is_a_wrapper_and_forks(stage: Stage, t
     wrapper.chmod(0o755)
     code = f"""
         import os, sys, threading
-        from gpuwatch.sources.smart.run import Runner
+        from gpuwatch.sources.program import Runner
         threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
         Runner().run([{str(wrapper)!r}], 50)
     """

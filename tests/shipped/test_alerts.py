@@ -20,9 +20,9 @@ BY_NAME = {rule.name: rule for rule in RULES}
 FAMILIES = {metric.family for metric in METRICS}
 
 
-def test_three_rules_ship_each_in_a_file_of_its_name() -> None:
+def test_every_rule_ships_in_a_file_of_its_name() -> None:
     files = sorted(file.stem for file in shipped.folder("alerts").glob("*.toml"))
-    assert files == sorted(BY_NAME) == ["gpu_dropped", "gpu_overheating", "host_rebooted_unexpectedly"]
+    assert files == sorted(BY_NAME) == ["gpu_dropped", "gpu_errors", "gpu_overheating", "host_rebooted_unexpectedly"]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule.name for rule in RULES])
@@ -47,6 +47,7 @@ def test_the_defaults_are_those_of_the_operators_table() -> None:
     assert table == {
         "gpu_overheating": ["warning", "critical"],
         "gpu_dropped": ["critical"],
+        "gpu_errors": ["warning", "critical"],
         "host_rebooted_unexpectedly": ["warning", "critical"],
     }
     warning, critical = BY_NAME["gpu_overheating"].steps
@@ -62,7 +63,9 @@ def test_the_defaults_are_those_of_the_operators_table() -> None:
 
 
 def test_a_dropped_gpu_mutes_everything_of_that_gpu() -> None:
-    assert [BY_NAME["gpu_dropped"].mutes(rule) for rule in RULES] == [rule.name == "gpu_overheating" for rule in RULES]
+    assert [BY_NAME["gpu_dropped"].mutes(rule) for rule in RULES] == [
+        rule.name in {"gpu_errors", "gpu_overheating"} for rule in RULES
+    ]
 
 
 def test_no_text_names_a_command_that_does_not_exist() -> None:
@@ -76,4 +79,4 @@ def test_prometheus_takes_the_generated_rules(tmp_path: Path) -> None:
     (tmp_path / "rules.yml").write_text(promql.rule_file(RULES, 15))
     command = ["promtool", "check", "rules", "--lint-fatal", str(tmp_path / "rules.yml")]
     result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert (result.returncode, result.stderr, "5 rules found" in result.stdout) == (0, "", True)
+    assert (result.returncode, result.stderr, "7 rules found" in result.stdout) == (0, "", True)

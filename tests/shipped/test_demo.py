@@ -8,6 +8,7 @@ import msgspec
 from gpuwatch import config, detectors, shipped
 from gpuwatch.cli import demo
 from gpuwatch.daemon.building import cadences
+from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.places import Places
 from gpuwatch.rules import load as rules
@@ -28,6 +29,9 @@ class Onto:
     def reading(self, reading: Reading) -> None:
         """Post it."""
         self._board.post(reading, self._clock.mono())
+
+    def event(self, event: Event) -> None:
+        """Nothing tells of events here."""
 
     def working(self, item: str) -> None:
         """Nothing hangs here."""
@@ -50,10 +54,10 @@ def told(seconds: int, clock: FakeClock) -> list[tuple[str, str | None, str, str
         for tier, every in EVERY.items():
             if second % every == 0:
                 source.ask(tier, frozenset(), Onto(board, clock))
-        readings, evidence = runner.run(board.view(clock.wall(), clock.mono()), clock.wall())
-        for reading in readings:
+        found_now = runner.run(board.view(clock.wall(), clock.mono()), clock.wall())
+        for reading in found_now.readings:
             board.post(reading, clock.mono())
-        for change in engine.beat(board.view(clock.wall(), clock.mono()), clock.mono(), evidence):
+        for change in engine.beat(board.view(clock.wall(), clock.mono()), clock.mono(), found_now.evidence):
             gpu = change.target.labels.get("gpu")
             heard.append((change.rule, gpu, change.after.value, change.severity.value, second))
         clock.forward(1)

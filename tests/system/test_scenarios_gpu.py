@@ -35,6 +35,7 @@ class Night:
     def __init__(self, server: GpuServer) -> None:
         self.server = server
         self.uuid = server.nvml.uuid(5)
+        self.records = 0
 
     def alerts(self) -> dict[str, dict[str, Any]]:
         """Return the open alerts by rule; several of a rule are a mistake, in this story."""
@@ -53,7 +54,7 @@ class Night:
             for card in OTHERS:  # a driver that is shaken answers "unknown error" here and there for a moment
                 server.nvml.fail("nvmlDeviceGetUtilizationRates", 999, gpu=card)
             began = time.monotonic()
-            server.nvml.lose(5, 15)
+            self.fall()
             message = server.wait_message(lambda message: message["kind"] == "firing")
             took = time.monotonic() - began
             assert not any(server.nvml.failing("nvmlDeviceGetUtilizationRates", gpu=card) for card in OTHERS)
@@ -65,8 +66,31 @@ class Night:
                 "gpu_dropped": "firing",
                 "gpu_overheating": "stale",
             }
+            page = server.daemon.until(lambda page: page.value("gpuwatch_xid_errors_total", gpu="5", xid="45") == 40)
+            assert page.value("gpuwatch_xid_errors_total", gpu="5", xid="79", severity="critical") == 1
+            drops = {labels["gpu"]: value for labels, value in page.all("gpuwatch_gpu_bus_drops_total")}
+            assert drops == {str(card): float(card == 5) for card in range(8)}
             assert server.daemon.stop() == 0
         return message, took
+
+    def fall(self) -> None:
+        """Take the card off the bus: the kernel log, and NVML's answer."""
+        place = self.server.address(5).removesuffix(".0")
+        self.write(f"NVRM: Xid (PCI:{place}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")
+        self.write(f"NVRM: GPU {place}.0: GPU has fallen off the bus.")
+        self.write(f"NVRM: The NVIDIA GPU {place}.0")
+        self.write("NVRM: (PCI ID: 10de:2235) installed in this system has")
+        self.write("NVRM: fallen off the bus and is not responding to commands.")
+        self.server.nvml.lose(5, 15)
+        self.write(f"NVRM: Xid (PCI:{place}): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)")
+        for channel in range(40):
+            self.write(f"NVRM: Xid (PCI:{place}): 45, pid=90210, name=python3, Ch {channel:08x}")
+
+    def write(self, text: str) -> None:
+        """Have the kernel say something."""
+        with (self.server.host.dev / "kmsg").open("a") as log:
+            log.write(f"4,{self.records},{time.monotonic_ns() // 1000},-;{text}\n")
+        self.records += 1
 
     @cached_property
     def rebooted(self) -> dict[str, dict[str, Any]]:
@@ -127,6 +151,7 @@ def night(tmp_path_factory: pytest.TempPathFactory, short_install: GpuServer) ->
         server.__exit__()
 
 
+@pytest.mark.timeout(40)  # an overheating alert, the word of the kernel log and the gathering of critical news, one after another
 def test_s1_a_card_off_the_bus_is_one_critical_message_that_names_it(night: Night) -> None:
     message, took = night.lost
     (alert,) = message["alerts"]
@@ -134,6 +159,7 @@ def test_s1_a_card_off_the_bus_is_one_critical_message_that_names_it(night: Nigh
     summary = alert["annotations"]["summary"]
     for words in ("GPU 5", "slot 3", "0000:5d:00.0", "NVIDIA A40", "serial 1320000000005", "code 15", "warm reboot is often not"):
         assert words in summary
+    assert "Xid 79 GPU fell off the PCIe bus (recovery: reboot)" in summary
     assert took < 15 + SLOWER
     assert len(night.server.messages()) == 1
     said = [line for line in night.server.lines() if re.search("GPU . ", line)]
@@ -167,7 +193,9 @@ def test_s7_a_driver_that_never_returns_costs_one_gpu_and_no_restart(tmp_path: P
         (line,) = [line for line in server.ready()[1] if line.startswith("GPU 2 ")]
         assert line.startswith(f"GPU 2 {server.nvml.uuid(2)}: hung: a call to this GPU has not returned"), line
         workers = server.daemon.workers()
-        assert [name for name in workers.values() if name != "gpuwatch-probe"] == ["gpuwatch-nvml"]
+        assert [name for name in workers.values() if name not in {"gpuwatch-probe", "python"}] == [
+            "gpuwatch-nvml"
+        ]  # python: one begins
         assert server.daemon.stop(5.0 + SLOWER) == 0
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), SLOWER)
         server.daemon.start()

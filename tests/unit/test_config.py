@@ -270,3 +270,27 @@ def test_every_section_refuses_unknown_keys() -> None:
     for section in found:
         assert section.__struct_config__.forbid_unknown_fields, section
         assert section.__struct_config__.frozen, section
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "dcgm:9400",
+        "ftp://dcgm/metrics",
+        "http://",
+        "http://user:hunter2@dcgm:9400/",
+        "http://a b/",
+        "http://dcgm?token=hunter2",
+    ],
+)
+def test_the_address_of_an_exporter_is_checked_and_never_shown(where: Places, url: str) -> None:
+    write(where, f'[sources.dcgm]\nurl = "{url}"\n')
+    with pytest.raises(ConfigError, match=r"sources\.dcgm\.url: expected a web address without a password") as caught:
+        config.load(None, where)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_dcgm_is_off_unless_it_is_asked_for(where: Places) -> None:
+    found = config.load(None, where).sources.dcgm
+    assert (found.enabled, found.mode, found.url) == (False, "exporter", "http://127.0.0.1:9400/metrics")

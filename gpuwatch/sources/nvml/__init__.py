@@ -1,8 +1,9 @@
 """NVIDIA GPUs through libnvidia-ml, by nvidia-ml-py (module pynvml). Runs in the worker process `gpuwatch-nvml` only.
 
 The driver may hang, lose a GPU, or be replaced under us, so every thread that calls it may be lost: one for the session
-(`session.py`), one a GPU (`gpu.py` on its `lane.py`), one for PCIe samples (`pcie.py`). `rounds.py` asks them and never
-waits for long. Codes become verdicts in `verdicts.py`; how each number is read stands in `readers.py`.
+(`session.py`), one a GPU (`gpu.py` on its `lane.py`) and one more that waits for its events (`watch.py`, tended by
+`events.py`), one for PCIe samples (`pcie.py`). `rounds.py` asks them and never waits for long. Codes become verdicts in
+`verdicts.py`; how each number is read stands in `readers.py`.
 """
 
 from gpuwatch.config import Config

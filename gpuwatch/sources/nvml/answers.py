@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuwatch.catalogue import gpu
+from gpuwatch.catalogue.mig import MIG_MODE
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence
 
@@ -67,8 +68,10 @@ def memory(answer: Any) -> Given:
 
 
 def memory_size(answer: Any) -> Given:
-    """Read the total of nvmlMemory_t."""
-    return {gpu.MEMORY_SIZE: memory_amount(answer) or float(answer.total)}
+    """Read the total of nvmlMemory_t, which old cards tell without what is used (a GeForce 8800 under driver 340)."""
+    why = memory_amount(answer)
+    is_told = answer.total and answer.total not in ALL_ONES and why is not Absence.FAILED
+    return {gpu.MEMORY_SIZE: float(answer.total) if is_told else why or Absence.UNSUPPORTED}
 
 
 def bar1(answer: Any) -> Given:
@@ -100,6 +103,11 @@ def compute_mode(answer: int) -> Given:
 def ecc_mode(answer: Any) -> Given:
     """Read (current, pending)."""
     return {gpu.ECC_MODE["current"]: number(answer[0]), gpu.ECC_MODE["pending"]: number(answer[1])}
+
+
+def mig_mode(answer: Any) -> Given:
+    """Read [current, pending]."""
+    return {MIG_MODE["current"]: number(answer[0]), MIG_MODE["pending"]: number(answer[1])}
 
 
 def engine(metric: Metric) -> Callable[[Any], Given]:

@@ -4,12 +4,15 @@ The bounds are far beyond any card that is built: they catch memory that was nev
 dead device, not a wrong sensor.
 """
 
-from gpuwatch.catalogue import gpu
+from gpuwatch.catalogue import gpu, interconnect
+from gpuwatch.catalogue.memory import ECC_SRAM_THRESHOLD, MEMORY_UNREPAIRABLE
+from gpuwatch.catalogue.mig import MIG_MODE, MIG_SM_ACTIVE, MIG_SM_OCCUPANCY, MIG_TENSOR_ACTIVE
 from gpuwatch.model.metric import Kind, Metric
 from gpuwatch.model.reading import Absence
 
 Bounds = tuple[float, float]
 COUNT: Bounds = (0, 1e18)
+LOAD: Bounds = (0, 1.01)
 BY_UNIT: dict[str, Bounds] = {
     "ratio": (0, 1),
     "celsius": (-60, 250),
@@ -18,7 +21,7 @@ BY_UNIT: dict[str, Bounds] = {
     "seconds": (0, 1e10),
     "hertz": (0, 20e9),
     "bytes": (0, 1 << 48),
-    "bytes_per_second": (0, 1e12),
+    "bytes_per_second": (0, 1e13),
     "lanes": (1, 64),
     "rpm": (0, 100e3),
 }
@@ -27,6 +30,13 @@ SWITCHES = frozenset(
         *gpu.CLOCK_EVENT.values(),
         *gpu.COMPUTE_MODE.values(),
         *gpu.ECC_MODE.values(),
+        *gpu.RECOVERY_ACTION.values(),
+        *MIG_MODE.values(),
+        *interconnect.FABRIC_STATE.values(),
+        interconnect.FABRIC_HEALTHY,
+        interconnect.NVLINK_UP,
+        ECC_SRAM_THRESHOLD,
+        MEMORY_UNREPAIRABLE,
         gpu.PERSISTENCE_MODE,
         gpu.ROW_REMAP_PENDING,
         gpu.ROW_REMAP_FAILURE,
@@ -43,6 +53,12 @@ BY_METRIC: dict[Metric, Bounds] = {
     gpu.PCIE_RECEIVE_RAW: COUNT,
     gpu.FAN_SPEED: (0, 5),  # of the nominal speed: over 1 is real
     **dict.fromkeys(gpu.TEMPERATURE_TLIMIT_OFFSET.values(), (-250, 250)),
+    # 1 << 48 bytes go over NVLink in minutes
+    **dict.fromkeys((interconnect.NVLINK_TRANSMIT, interconnect.NVLINK_RECEIVE), COUNT),
+    **dict.fromkeys((interconnect.LINK_TRANSMIT, interconnect.LINK_RECEIVE), COUNT),
+    # shares that the driver computes as floating-point numbers from two samples
+    **dict.fromkeys((gpu.GRAPHICS_ACTIVE, gpu.SM_ACTIVE, gpu.SM_OCCUPANCY, gpu.DRAM_ACTIVE, *gpu.PIPE_ACTIVE.values()), LOAD),
+    **dict.fromkeys((MIG_SM_ACTIVE, MIG_SM_OCCUPANCY, MIG_TENSOR_ACTIVE), LOAD),
 }
 
 

@@ -1,11 +1,13 @@
 """Field values: many numbers of a GPU in one nvmlDeviceGetFieldValues call."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence
 
+ALL = 0xFFFFFFFF  # the scope of a field that sums over all NVLinks
 UNSIGNED = 0xFFFFFFFF  # "not available" in 32 bits; drivers write it into 64 as well
 # nvmlValueType_t -> member of the union, and what the driver writes for "not available" (all ones)
 MEMBERS = {
@@ -23,13 +25,25 @@ MEMBERS = {
 class Field:
     """One field: its id (nvml.h 13.5), the metric that it gives, and the factor to the metric's unit.
 
-    `signed` fields are offsets below zero that some drivers declare as unsigned.
+    `scope` is the NVLink that is meant, where it is one, or ALL of them.
+    `signed` fields are offsets below zero that some drivers declare as unsigned. `states` makes the values of a state set from
+    a field that is one of several numbered states; `metric` is then any of them.
     """
 
     number: int
     metric: Metric
     scale: float = 1.0
+    scope: int = 0
     signed: bool = False
+    states: Callable[[float], Mapping[Metric, float]] | None = None
+
+
+def given(field: Field, raw: Any, metrics: tuple[Metric, ...]) -> Mapping[Metric, float | Absence]:
+    """Return what a field gives for the metrics of its chain."""
+    found = value(field, raw)
+    if field.states is None or isinstance(found, Absence):
+        return dict.fromkeys(metrics, found)
+    return field.states(found)
 
 
 def value(field: Field, raw: Any) -> float | Absence:

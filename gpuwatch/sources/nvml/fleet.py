@@ -168,7 +168,7 @@ class Fleet:
             identity = dataclasses.replace(identity, key=spelled(identity.address))
             gpu = self._gpus.get(identity.key)
         if gpu is None:
-            gpu = Gpu(self._library, self._clock, identity, index, 2 * self._config.sources.nvml.every)
+            gpu = Gpu(self._library, self._clock, identity, index, self._config)
             self._gpus[identity.key] = gpu
         self._drop_place_holder(gpu, identity)
         if gpu.handle is None:
@@ -218,6 +218,6 @@ class Fleet:
             return None
         gpu = self._gpus.get(identity.key)
         if gpu is None:
-            gpu = Gpu(self._library, self._clock, identity, index, 2 * self._config.sources.nvml.every)
+            gpu = Gpu(self._library, self._clock, identity, index, self._config)
             self._gpus[identity.key] = gpu
         return gpu

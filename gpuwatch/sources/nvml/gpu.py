@@ -4,17 +4,24 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from gpuwatch.catalogue.mig import MIG_MODE
+from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
-from gpuwatch.sources.nvml import verdicts
+from gpuwatch.sources.nvml import recovery, verdicts
 from gpuwatch.sources.nvml.answers import ALL_ONES, REASONS, Given
 from gpuwatch.sources.nvml.fans import Fans
+from gpuwatch.sources.nvml.gpm import Gpm
 from gpuwatch.sources.nvml.identity import Identity
 from gpuwatch.sources.nvml.lane import Lane
 from gpuwatch.sources.nvml.learned import Learned
 from gpuwatch.sources.nvml.library import CallError, GpuGoneError, Library
 from gpuwatch.sources.nvml.look import Give, Look, Plan
+from gpuwatch.sources.nvml.mig import UNDIVIDED, Mig
+from gpuwatch.sources.nvml.nvlink import Links
+from gpuwatch.sources.nvml.processes import Processes
 from gpuwatch.sources.nvml.readers import CHAINS, CLOCK_REASONS
 
 SOURCE = "nvml"
@@ -30,12 +37,19 @@ class Gpu:
     `fault` may also be None with no handle: then the driver as a whole is down.
     """
 
-    def __init__(self, library: Library, clock: Clock, identity: Identity, index: int, gap: float) -> None:
+    def __init__(self, library: Library, clock: Clock, identity: Identity, index: int, config: Config) -> None:
         self._library = library
         self._clock = clock
-        self._gap = gap
+        self._config = config
+        self._gap = gap = 2 * config.sources.nvml.every
+        self._processes: Processes | None = None
         self._learned = Learned(gap)
         self._fans: Fans | None = None
+        self._links: Links | None = None
+        self._gpm = Gpm(library, clock)
+        self._news: list[Event] = []
+        self._mig = Mig(library, clock, self._news.append)
+        self._action: str | None = None  # what the driver wanted done when it was last asked
         self._odd_reasons = 0  # bits that are newer than we are, each logged once
         self._mute = False  # it was logged that NVML tells nothing of this part
         self._since = 0.0  # when it was given up
@@ -55,7 +69,11 @@ class Gpu:
 
     def open(self, identity: Identity, index: int, handle: Any, lane: Lane) -> None:
         """Take a handle that was just opened, and forget what the last one taught."""
-        self._learned, self._fans = Learned(self._gap), None
+        self._learned = Learned(self._gap)
+        self._fans, self._processes, self._links = None, None, None
+        self._gpm.free()
+        self._gpm = Gpm(self._library, self._clock)
+        self._mig.opened()
         self.move(identity, index)
         if self.fault is not None:
             log.info("%s answers again after %.0f s", self, self._clock.mono() - self._since)
@@ -65,12 +83,13 @@ class Gpu:
     def move(self, identity: Identity, index: int) -> None:
         """Take the index and the facts that NVML has for it now."""
         if (identity, index) != (self.identity, self.index):
-            self.identity, self.index, self._fans = identity, index, None
+            self.identity, self.index = identity, index
+            self._fans, self._processes, self._links = None, None, None
             self.target = identity.target(index)
 
     def lose(self, fault: Fault) -> None:
         """Give the handle up: no call is made with it again (XuehaiPan/nvitop#139). What was said first stays said."""
-        self.handle = None
+        self.let_go()
         if self.fault is None:
             self._since = self._clock.mono()
         elif fault.kind in (self.fault.kind, "unknown_error"):  # a lost GPU is reported as 15 or 999, in turns
@@ -79,9 +98,13 @@ class Gpu:
         self._barren_said = False  # what is said now, and its end, stand for it
         log.warning("%s: %s", self, fault.words)
 
-    def let_go(self) -> None:
-        """Give the handle up since the driver as a whole is down."""
+    def let_go(self, wait: float = 0.0) -> None:
+        """Give up the handle and what hangs on it; what is wrong, if anything is, is for others to say.
+
+        A look that still uses it gets `wait` seconds to end.
+        """
         self.handle = None
+        self._gpm.free(wait)
 
     @property
     def unreachable(self) -> Fault | None:
@@ -119,13 +142,19 @@ class Gpu:
         at, started = self._clock.wall(), self._clock.mono()
         learned.ways.refresh(started)
         look = Look(self._library, handle, learned.ways, learned.gives, started)
-        fans: list[Reading] = []
+        parts: list[Reading] = []
         try:
+            self._mig.learn(handle, self.target)
             plan = self._plan(learned, tier, handle)
             look.run(plan)
             if tier is Tier.NORMAL:
                 self._fans = self._fans or Fans(self._library, self.target, self._clock)
-                fans = self._fans.look(handle)
+                parts = self._fans.look(handle) + self._holders(look, handle) + self._mig.look(handle, self.target, self._gpm)
+                look.add(self._gpm.look(handle))
+            elif tier is Tier.SLOW:
+                each = self._config.sources.nvml.per_link
+                self._links = self._links or Links(self._library, self.target, self._clock, each=each)
+                parts = self._links.look(handle)
         except GpuGoneError as error:
             self.lose(verdicts.gone(error.code))
             # Every tier at once, so that no old value outlives the GPU; the fast one last: who sees the loss sees nothing old.
@@ -134,6 +163,10 @@ class Gpu:
             self._mute = True  # Tegra and Jetson (XuehaiPan/nvitop#168)
             log.info("%s, %s: NVML offers no telemetry of this part", self, self.identity.info.get("name", "without a name"))
         gave = bool(look.values)
+        if tier is Tier.SLOW:
+            self._notice(look.values)
+        if self._mig.is_on:
+            look.leave_out(UNDIVIDED)
         learned.complete(tier, look, self._clock.mono(), integrated=self.identity.integrated)
         fault = self._judge(learned, plan, look, gave=gave)
         if self._barren_fault is not None:  # what is only remembered says nothing of a GPU that answers nothing
@@ -149,7 +182,17 @@ class Gpu:
             absent=look.absent,
             fault=fault,
         )
-        return [mine, *fans]
+        return [*parts, mine]
+
+    def _holders(self, look: Look, handle: Any) -> list[Reading]:
+        """Return the processes on it, and add to a look how many there are."""
+        if self._processes is None:
+            period = float(self._config.sources.nvml.every_normal)
+            self._processes = Processes(self._library, self.target, self._clock, self._config.paths.proc, period)
+        values, absent, holders = self._processes.look(handle)
+        look.values |= values
+        look.absent |= absent
+        return holders
 
     def silent(self, tier: Tier, reason: Absence | None = None, fault: Fault | None = None) -> list[Reading]:
         """Return Readings in which all that this GPU and its fans would give is absent; made by any thread, without a call."""
@@ -166,7 +209,26 @@ class Gpu:
             absent=dict.fromkeys(expected, reason),
             fault=fault,
         )
-        return [mine, *(fans.silent(reason) if fans is not None and tier is Tier.NORMAL else ())]
+        if tier is not Tier.NORMAL:
+            links = self._links if tier is Tier.SLOW else None
+            return [mine, *(links.silent(reason) if links is not None else ())]
+        return [mine, *(fans.silent(reason) if fans is not None else ()), *self._mig.silent(reason)]
+
+    def news(self) -> list[Event]:
+        """Return what was noticed since the last call; on the lane."""
+        found, self._news[:] = list(self._news), ()
+        return found
+
+    def _notice(self, values: Mapping[Metric, float]) -> None:
+        """Take note of a mode or an action that is another than before."""
+        mode = values.get(MIG_MODE["current"])
+        if mode is not None and self._mig.switched(on=mode == 1, card=self.target):
+            self._learned = Learned(self._gap)  # a divided GPU answers other calls than a whole one
+        action = recovery.present(values)
+        if action is not None:
+            if self._action not in (None, action):
+                self._news.append(recovery.changed(self.target.key, str(self._action), action, self._clock.wall()))
+            self._action = action
 
     def _judge(self, learned: Learned, plan: Plan, look: Look, *, gave: bool) -> Fault | None:
         """Return what the errors of this look say about the GPU as a whole; `gave`: a call has answered with a value."""

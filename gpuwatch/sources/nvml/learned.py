@@ -12,6 +12,10 @@ from gpuwatch.sources.nvml.readers import CHAINS, PCIE_COUNTERS, STATIC, Chain
 from gpuwatch.sources.nvml.ways import Ways
 
 RAW = (catalogue.PCIE_TRANSMIT_RAW, catalogue.PCIE_RECEIVE_RAW)
+MEANS = {  # by GPM: with these no sample is needed
+    catalogue.PCIE_TRANSMIT_MEAN: catalogue.PCIE_THROUGHPUT["transmit"],
+    catalogue.PCIE_RECEIVE_MEAN: catalogue.PCIE_THROUGHPUT["receive"],
+}
 STATIC_CHAINS = frozenset(STATIC)
 
 
@@ -29,6 +33,7 @@ class Learned:
         self._statics: dict[Chain, Given] = {}
         self._wide = False  # the byte counters have shown more than 32 bits
         self._trusted = False
+        self._averaged = False  # GPM tells the mean of the PCIe link
         self._sample: tuple[Mapping[Metric, float | Absence], float] | None = None
 
     @property
@@ -39,7 +44,7 @@ class Learned:
     @property
     def sampleable(self) -> bool:
         """Whether a 20 ms sample of the PCIe link would tell something new."""
-        if self.counters or not self.busy:
+        if self.counters or self._averaged or not self.busy:
             return False
         return self._sample is None or Absence.UNSUPPORTED not in self._sample[0].values()
 
@@ -65,7 +70,9 @@ class Learned:
         self.expected[tier] = (*look.values, *(m for m, why in look.absent.items() if why is not Absence.UNSUPPORTED))
 
     def _add_throughput(self, look: Look, now: float) -> None:
-        """Add the last sample of the PCIe link where the counters cannot be trusted; these only show here whether they wrap."""
+        """Add the mean or the last sample of the PCIe link where the counters cannot be trusted; do they wrap shows here."""
+        means = {metric: look.take(mean) for mean, metric in MEANS.items()}
+        self._averaged = Absence.UNSUPPORTED not in means.values()
         if self.counters:
             return
         if any(look.values.pop(metric, 0.0) >= link.WRAP for metric in RAW):
@@ -74,6 +81,10 @@ class Learned:
         found, at = self._sample or ({}, now)
         for metric in RAW:
             look.absent.pop(metric, None)
+        if self._averaged:
+            look.add(means)
+            look.add({mean: means[metric] for mean, metric in MEANS.items()})
+            return
         for metric in catalogue.PCIE_THROUGHPUT.values():
             value = found.get(metric, Absence.EMPTY)
             if isinstance(value, Absence):

@@ -1,7 +1,8 @@
 """Calls into NVML with every answer classified: the value, or one of four exceptions that say how far the damage goes."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from ctypes import byref
 from typing import Any
 
 from gpuwatch.catalogue.own import NVML_ERRORS
@@ -63,6 +64,19 @@ class Library:
         """Call a function by its name."""
         return self.call(self.find(name), *arguments)
 
+    def wait(self, event_set: Any, milliseconds: int) -> Any:
+        """Wait for an event of a set; None where none came in time, which is no error and not counted as one."""
+        function = self.find("nvmlEventSetWait")
+        if function is None:
+            raise CallError(verdicts.FUNCTION_NOT_FOUND)
+        try:
+            return function(event_set, milliseconds)
+        except self._error as error:
+            code = int(error.value)  # type: ignore[attr-defined] # as in `call`
+            if code == verdicts.TIMEOUT:
+                return None
+            raise self.classify(code) from None
+
     def struct(self, name: str, version: str) -> Any:
         """Return a fresh struct of pynvml with its version word; raises CallError where this pynvml has none."""
         kind = getattr(self._module, name, None)
@@ -73,9 +87,39 @@ class Library:
         made.version = word
         return made
 
+    def filler(self, name: str, kind: str, version: str) -> Callable[[Any], Any] | None:
+        """Return the function as one that answers with the struct it fills, None where this pynvml lacks either.
+
+        `version` names pynvml's version word of that struct, "" for a struct without one.
+        """
+        function, struct = self.find(name), getattr(self._module, kind, None)
+        word = getattr(self._module, version, None) if version else 0
+        if function is None or struct is None or word is None:
+            return None
+
+        def fill(handle: Any) -> Any:
+            made = struct()
+            if version:
+                made.version = word
+            function(handle, byref(made))
+            return made
+
+        return fill
+
     def symbol(self, name: str, *arguments: Any) -> None:
         """Call a symbol of the library itself, where pynvml's function of that name leaves something out."""
         self.call(self._raw, name, *arguments)
+
+    def attempt(self, name: str, *arguments: Any, allowed: Collection[int]) -> int:
+        """Call a symbol of the library itself; returns 0 or one of the codes that are an answer. Others raise, as in `call`."""
+        try:
+            function = self._module._nvmlGetFunctionPointer(name)  # noqa: SLF001 - as below
+        except self._error as error:
+            raise self.classify(int(error.value)) from None  # type: ignore[attr-defined] # NVMLError has it
+        code = int(function(*arguments))
+        if code and code not in allowed:
+            raise self.classify(code)
+        return code
 
     def _raw(self, name: str, *arguments: Any) -> None:
         function = self._module._nvmlGetFunctionPointer(name)  # noqa: SLF001 - its only way to a symbol, unchanged for years

@@ -1,6 +1,6 @@
 """One look at one GPU: the calls of a tier, one by one and in a batch, with every answer sorted."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuwatch.model.metric import Metric
@@ -33,8 +33,7 @@ class Plan:
             elif isinstance(way, Field):
                 self.fields.append((chain, way))
             else:
-                self.calls.append((chain, way, library.find(way.function), gives.get(chain, way.give)))
-        self.numbers = [field.number for _, field in self.fields]
+                self.calls.append((chain, way, function(library, way), gives.get(chain, way.give)))
 
 
 class Look:
@@ -56,50 +55,74 @@ class Look:
         for step in plan.calls:
             self._call(*step)
         if plan.fields:
-            self._batch(plan)
+            self._batch(plan.fields)
         self.absent.update(plan.never)
 
-    def _call(self, chain: Chain, way: Call, function: Callable[..., Any] | None, give: Give) -> None:
+    def add(self, given: Given) -> None:
+        """Take what was read in another way."""
+        for metric, value in given.items():
+            if isinstance(value, Absence):
+                self.absent[metric] = value
+            else:
+                self.values[metric] = value
+
+    def take(self, metric: Metric) -> float | Absence:
+        """Take a number out; one that nobody has read is not supported."""
+        why = self.absent.pop(metric, Absence.UNSUPPORTED)
+        return self.values.pop(metric, why)
+
+    def leave_out(self, metrics: Iterable[Metric]) -> None:
+        """Give no value of these, which this GPU cannot have as it is now."""
+        for metric in metrics:
+            if self.values.pop(metric, None) is not None:
+                self.absent[metric] = Absence.UNSUPPORTED
+
+    def _call(self, chain: Chain, way: Call, ask: Callable[..., Any] | None, give: Give) -> None:
         """Make one call; where it does not exist here, go on with the chain's next way at once."""
         try:
-            given = give(self._library.call(function, self._handle, *way.arguments))
+            given = give(self._library.call(ask, self._handle, *way.arguments))
         except (GpuGoneError, DriverGoneError):
             raise
         except CallError as error:
             following = self._refused(chain, way, error.code)
-            if following is not None:
+            if isinstance(following, Call):  # no chain goes from a call to a field
                 self._instead(chain, following)
         else:
             self._took(chain, given)
 
     def _instead(self, chain: Chain, way: Call) -> None:
         """Make the call that stands in for one which this driver lacks."""
-        self._call(chain, way, self._library.find(way.function), self._gives.get(chain, way.give))
+        self._call(chain, way, function(self._library, way), self._gives.get(chain, way.give))
 
-    def _batch(self, plan: Plan) -> None:
-        """Read all fields in one call, then make the calls that stand in for the fields which this driver lacks."""
+    def _batch(self, asked: Sequence[tuple[Chain, Field]]) -> None:
+        """Read fields in one call, then what stands in for those which this driver lacks."""
         whole = 0
         answers: Any = ()
         try:
-            answers = self._library.named("nvmlDeviceGetFieldValues", self._handle, plan.numbers)
+            answers = self._library.named("nvmlDeviceGetFieldValues", self._handle, [(one.number, one.scope) for _, one in asked])
         except (GpuGoneError, DriverGoneError):
             raise
         except CallError as error:
             whole = error.code  # the call fails only where every field in it does
-        instead: list[tuple[Chain, Call]] = []
-        for position, (chain, field) in enumerate(plan.fields):
+        calls: list[tuple[Chain, Call]] = []
+        others: list[tuple[Chain, Field]] = []
+        for position, (chain, field) in enumerate(asked):
             code = whole or answers[position].nvmlReturn
             if code == 0:
-                self._took(chain, {field.metric: fields.value(field, answers[position])})
+                self._took(chain, fields.given(field, answers[position], chain.metrics))
                 continue
             if not whole:
                 verdict = self._library.classify(code)
                 if isinstance(verdict, (GpuGoneError, DriverGoneError)):
                     raise verdict
             following = self._refused(chain, field, code)
-            if following is not None:
-                instead.append((chain, following))
-        for chain, way in instead:
+            if isinstance(following, Field):
+                others.append((chain, following))
+            elif following is not None:
+                calls.append((chain, following))
+        if others:
+            self._batch(others)
+        for chain, way in calls:
             self._instead(chain, way)
 
     def _took(self, chain: Chain, given: Given) -> None:
@@ -115,12 +138,16 @@ class Look:
                 self.values[metric] = value
                 self.absent.pop(metric, None)
 
-    def _refused(self, chain: Chain, way: Call | Field, code: int) -> Call | None:
-        """Note an error; return the call to make instead, None where there is none."""
+    def _refused(self, chain: Chain, way: Call | Field, code: int) -> Call | Field | None:
+        """Note an error; return what to ask instead, None where there is nothing."""
         if not permanent(way, code):
             self.codes.append(code)
         self.absent.update(dict.fromkeys(chain.metrics, why(code, way)))
         if not self._ways.refused(chain, way, code, self._now):
             return None
-        following = self._ways.present(chain)
-        return following if isinstance(following, Call) else None
+        return self._ways.present(chain)
+
+
+def function(library: Library, way: Call) -> Callable[..., Any] | None:
+    """Return the function of a call, None where this pynvml is older."""
+    return library.find(way.function) if way.struct is None else library.filler(way.function, *way.struct)

@@ -7,9 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpuwatch.catalogue import gpu
+from gpuwatch.catalogue import gpu, interconnect
+from gpuwatch.catalogue.memory import ECC_LOCATION_ERRORS, MEMORY_UNREPAIRABLE, ROW_REMAP_BANKS
+from gpuwatch.catalogue.mig import MIG_MODE
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Tier
+from gpuwatch.sources.nvml import memory as memories
+from gpuwatch.sources.nvml import recovery
 from gpuwatch.sources.nvml.answers import (
     Given,
     bar1,
@@ -20,18 +24,21 @@ from gpuwatch.sources.nvml.answers import (
     margin,
     memory,
     memory_size,
+    mig_mode,
     number,
     performance_state,
     reasons,
     single,
     utilization,
 )
-from gpuwatch.sources.nvml.fields import Field
+from gpuwatch.sources.nvml.fabric import fabric
+from gpuwatch.sources.nvml.fields import ALL, Field
 
 MEMORY_V2 = 0x02000028  # sizeof(nvmlMemory_v2_t) | 2 << 24
 NANOSECONDS = 1e-9
 MILLI = 1e-3
 MEGA = 1e6
+KIBI = 1024.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +46,14 @@ class Call:
     """One NVML function with its arguments after the handle, and what its answer gives.
 
     `newer` calls take a number that an old driver may not know: INVALID_ARGUMENT then means that it never will.
+    `struct` names the class of pynvml that the call fills, and its version word ("": it has none).
     """
 
     function: str
     give: Callable[[Any], Given]
     arguments: tuple[int, ...] = ()
     newer: bool = False
+    struct: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,6 +184,71 @@ def remapped(metric: Metric, field: int, index: int) -> Chain:
     return one(metric, Field(field, metric), Call("nvmlDeviceGetRemappedRows", element(metric, index)))
 
 
+def located(kind: str, lifetime: str, location: str) -> Chain:
+    """Return how the ECC errors of one memory are read: by a field where it has one, which costs no call."""
+    name = f"{kind}_{lifetime}"
+    metric, field = ECC_LOCATION_ERRORS[f"{name}_{location}"], memories.FIELDS[name].get(location)
+    numbers = memories.TYPES[kind], memories.LIFETIMES[lifetime], memories.LOCATIONS[location]
+    counted = call(metric, "nvmlDeviceGetMemoryErrorCounter", *numbers, newer=True)
+    return one(metric, *(() if field is None else (Field(field, metric),)), *((counted,) if location in ("dram", "sram") else ()))
+
+
+LOCATIONS = (
+    *(
+        located(kind, lifetime, location)
+        for kind in memories.TYPES
+        for lifetime in memories.LIFETIMES
+        for location in memories.LOCATIONS
+        if f"{kind}_{lifetime}_{location}" in ECC_LOCATION_ERRORS
+    ),
+    Chain(
+        memories.SRAM_STATUS,
+        (
+            Call(
+                "nvmlDeviceGetSramEccErrorStatus",
+                memories.sram_status,
+                struct=("c_nvmlEccSramErrorStatus_v1_t", "nvmlEccSramErrorStatus_v1"),
+            ),
+        ),
+    ),
+    Chain(tuple(ROW_REMAP_BANKS.values()), (Call("nvmlDeviceGetRowRemapperHistogram", memories.histogram),)),
+    one(MEMORY_UNREPAIRABLE, call(MEMORY_UNREPAIRABLE, "nvmlDeviceGetUnrepairableMemoryFlag_v1")),  # R590 and later
+)
+# type: its field, and the total over all links of drivers in which that field cannot sum. 161 to 163 end with Blackwell.
+NVLINK_ERRORS = {
+    "replay": (161, 52),
+    "recovery": (162, 59),
+    "crc": (163, 38),
+    "ecc": (160, None),
+    "symbol": (221, None),
+    "recovery_failed": (214, None),
+}
+
+
+def linked(metric: Metric, field: int, older: int | None = None, scale: float = 1.0) -> Chain:
+    """Return how a number of all NVLinks together is read."""
+    return one(metric, Field(field, metric, scale, ALL), *(() if older is None else (Field(older, metric),)))
+
+
+FABRIC = (*interconnect.FABRIC_STATE.values(), interconnect.FABRIC_HEALTHY)
+INTERCONNECT = (
+    # 138 and 139 count KiB, despite their name; NVLink 5 has byte counters in their place
+    *(
+        one(metric, Field(kibibytes, metric, KIBI, ALL), Field(count, metric, 1.0, ALL))
+        for metric, kibibytes, count in ((interconnect.NVLINK_TRANSMIT, 138, 202), (interconnect.NVLINK_RECEIVE, 139, 204))
+    ),
+    *(linked(metric, *NVLINK_ERRORS[name]) for name, metric in interconnect.NVLINK_ERRORS.items()),
+    *(one(metric, Field({"crc": 231, "replay": 232}[name], metric)) for name, metric in interconnect.C2C_ERRORS.items()),
+    Chain(
+        FABRIC,
+        (
+            Call("nvmlDeviceGetGpuFabricInfoV", fabric, newer=True, struct=("c_nvmlGpuFabricInfo_v3_t", "nvmlGpuFabricInfo_v3")),
+            Call("nvmlDeviceGetGpuFabricInfoV", fabric, newer=True, struct=("c_nvmlGpuFabricInfo_v2_t", "nvmlGpuFabricInfo_v2")),
+            Call("nvmlDeviceGetGpuFabricInfo", fabric, struct=("c_nvmlGpuFabricInfo_t", "")),  # before R550: no health
+        ),
+    ),
+)
+
 SLOW = (
     Chain((gpu.BAR1_SIZE, gpu.BAR1_USED), (Call("nvmlDeviceGetBAR1MemoryInfo", bar1),)),
     *(power_limit(name) for name in gpu.POWER_LIMIT),
@@ -185,12 +259,16 @@ SLOW = (
     *(one(metric, Field(PCIE_ERRORS[name], metric)) for name, metric in gpu.PCIE_ERRORS.items()),
     one(gpu.PERSISTENCE_MODE, call(gpu.PERSISTENCE_MODE, "nvmlDeviceGetPersistenceMode")),
     Chain(tuple(gpu.COMPUTE_MODE.values()), (Call("nvmlDeviceGetComputeMode", compute_mode),)),
+    Chain(tuple(MIG_MODE.values()), (Call("nvmlDeviceGetMigMode", mig_mode),)),
+    Chain(tuple(gpu.RECOVERY_ACTION.values()), (Field(230, gpu.RECOVERY_ACTION["none"], states=recovery.states),)),
     Chain(tuple(gpu.ECC_MODE.values()), (Call("nvmlDeviceGetEccMode", ecc_mode),)),
     *(one(metric, Field(ECC_ERRORS[name], metric)) for name, metric in gpu.ECC_ERRORS.items()),
     remapped(gpu.REMAPPED_ROWS["correctable"], 142, 0),
     remapped(gpu.REMAPPED_ROWS["uncorrectable"], 143, 1),
     remapped(gpu.ROW_REMAP_PENDING, 144, 2),
     remapped(gpu.ROW_REMAP_FAILURE, 145, 3),
+    *LOCATIONS,
+    *INTERCONNECT,
     one(gpu.RETIRED_PAGES["single_bit"], Field(29, gpu.RETIRED_PAGES["single_bit"])),
     one(gpu.RETIRED_PAGES["double_bit"], Field(30, gpu.RETIRED_PAGES["double_bit"])),
     one(gpu.PAGE_RETIREMENT_PENDING, Field(31, gpu.PAGE_RETIREMENT_PENDING), PENDING),

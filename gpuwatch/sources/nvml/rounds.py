@@ -9,11 +9,13 @@ import queue
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.sources.nvml import verdicts
+from gpuwatch.sources.nvml.events import Events
 from gpuwatch.sources.nvml.fleet import Opening
 from gpuwatch.sources.nvml.gpu import PATIENCE, Gpu
 from gpuwatch.sources.nvml.lane import Lane
@@ -82,6 +84,8 @@ class Nvml:
         self._told = ""
         self._started = clock.mono()
         self._session = Session(config, clock)
+        self._events = Events(clock, self._session.driver_gone, self._look_at_once)
+        self._session.quiet = self._events.quiet
         self._throughput = Throughput(self._session, float(options.every_normal), clock)
         self._asks: dict[Tier, queue.SimpleQueue[Request | None]] = {tier: queue.SimpleQueue() for tier in Tier}
         for tier in Tier:
@@ -89,6 +93,7 @@ class Nvml:
 
     def ask(self, tier: Tier, skip: frozenset[str], answer: Answer) -> None:
         """Begin a round; returns at once."""
+        self._events.answered_to(answer)
         self._asks[tier].put(Request(skip, answer))
 
     def close(self) -> None:
@@ -96,6 +101,7 @@ class Nvml:
         for asks in self._asks.values():
             asks.put(None)
         self._throughput.close()
+        self._events.close()
         self._session.close()
 
     def _run(self, tier: Tier) -> None:
@@ -104,6 +110,8 @@ class Nvml:
             busy: list[str] = []
             try:
                 busy = self._conduct(tier, request.skip, request.answer)
+                if tier is Tier.FAST and self._session.fleet is not None:
+                    self._events.tend(self._session.library, self._session.fleet.gpus())
             except BaseException:  # root of the thread: what pynvml raises, SystemExit too, must not end all rounds
                 if failing is None:
                     failing = self._clock.mono()
@@ -212,11 +220,21 @@ class Nvml:
         lane.submit(job)
         return []
 
+    def _look_at_once(self, gpu: Gpu, tiers: tuple[Tier, ...], answer: Answer) -> None:
+        """Have a GPU read between the rounds, since an event says that something has changed."""
+        lane = gpu.lane
+        if lane is None or gpu.stuck() >= PATIENCE:
+            return  # the next round that reaches it reads it all
+        for tier in tiers:
+            lane.submit(partial(self._look, gpu, tier, answer))
+
     def _look(self, gpu: Gpu, tier: Tier, answer: Answer) -> None:
         """Read one GPU and send what it gave; on its lane."""
         started = self._clock.mono()
         try:
             readings = gpu.look(tier)
+            for event in gpu.news():
+                answer.event(event)
         except DriverGoneError as error:
             self._session.driver_gone(error.code)
             readings = [*self._session.news(), *gpu.silent(tier)]

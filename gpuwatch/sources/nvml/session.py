@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gpuwatch.catalogue.gpu import DRIVER, DRIVER_MISMATCH, DRIVER_STATE, GPUS, VISIBLE
 from gpuwatch.catalogue.own import OWN
@@ -21,6 +21,7 @@ from gpuwatch.sources.source import Answer
 
 LAST_RETRY = 60.0  # seconds between attempts to initialise; the first comes with the next normal round
 MOST = 1024  # GPUs of one host; a count beyond is no count, and each index gets a thread
+BREATH = 0.5  # seconds that a GPU's present call gets to end before NVML is shut down
 UNREACHABLE = ("unknown_error", "no_permission")
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Session:
         self.fleet: Fleet | None = None
         self._told = ""  # the state that was said last
         self._beside: tuple[Fault, float] | None = None  # what is wrong, and since when, although NVML is initialised
+        self.quiet: Callable[[], bool] = lambda: True  # waits until nobody else uses what nvmlShutdown takes away
         self.restart = ""  # why a new process is wanted
         self.begun = threading.Event()  # the first attempt is over
         self.lane = Lane("nvml-session", clock)
@@ -149,7 +151,7 @@ class Session:
         except bindings.BindingsError as error:
             self._set(Fault("failed", str(error)))
             return
-        if self._shutdown_owed:
+        if self._shutdown_owed and not self.restart:
             self._shut_down()
         try:
             library.named("nvmlInit")
@@ -226,7 +228,11 @@ class Session:
 
     def _shut_down(self) -> None:
         self._shutdown_owed = False
-        if self.library is not None:
+        for gpu in self.fleet.gpus() if self.fleet is not None else ():
+            gpu.let_go(BREATH)  # samples of GPM must not outlive this initialisation
+        if self.library is not None and not self.quiet():
+            self._want_restart("a wait for events does not return, and NVML cannot be shut down under it")
+        elif self.library is not None:
             try:
                 self.library.named("nvmlShutdown")
             except CallError as error:

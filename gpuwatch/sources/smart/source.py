@@ -17,10 +17,11 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.escape import printable
 from gpuwatch.model.reading import Fault, Reading, Tier
 from gpuwatch.sources.disks import Disk, disks
+from gpuwatch.sources.program import GRACE, Ending, Run, Runner, find
 from gpuwatch.sources.smart import document, pysmart
 from gpuwatch.sources.smart.facts import Facts, merge
+from gpuwatch.sources.smart.left_over import left_over
 from gpuwatch.sources.smart.numbers import numbers
-from gpuwatch.sources.smart.run import GRACE, Ending, Run, Runner, find, left_over
 from gpuwatch.sources.smart.verdict import Verdict, judge
 from gpuwatch.sources.source import Answer
 

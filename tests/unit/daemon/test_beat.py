@@ -8,8 +8,10 @@ import pytest
 
 from gpuwatch.catalogue import own
 from gpuwatch.daemon.beat import REPORT_EVERY, Beat
-from gpuwatch.model.alert import Incident, Transition
-from gpuwatch.model.finding import Evidence
+from gpuwatch.daemon.inbox import Inbox
+from gpuwatch.model.alert import Incident, Severity, Transition
+from gpuwatch.model.event import Event
+from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.target import Target
@@ -31,19 +33,22 @@ class Rooms:
         self.changes: list[Incident] = []
         self.firing = self.broken = False
         self.held: threading.Event | None = None
+        self.kept: list[Event] = []
+        self.seen: list[tuple[Event, ...]] = []
         self.mode = 0.0
 
     def recall(self, mono: float, wall: float) -> None:
         """Nothing to take over."""
 
-    def run(self, view: View, wall: float) -> tuple[Sequence[Reading], Mapping[tuple[Target, Metric], Evidence]]:
+    def run(self, view: View, wall: float) -> Findings:
         """Find nothing, or fail, or wait."""
         self.noted.append("run")
+        self.seen.append(view.events)
         if self.held is not None:
             self.held.wait(PATIENCE)
         if self.broken:
             raise SystemExit("broken")  # of all that may be raised the one that would end the thread without a word
-        return [], {}
+        return Findings()
 
     def save(self, mono: float, wall: float) -> None:
         """Note it."""
@@ -71,6 +76,10 @@ class Rooms:
     def changed(self, incidents: Sequence[Incident]) -> None:
         """Note it."""
         self.noted.append("tell")
+
+    def record(self, events: Sequence[Event]) -> None:
+        """Keep them."""
+        self.kept += events
 
     def observe(self, view: View) -> None:
         """Note it."""
@@ -103,11 +112,18 @@ def board() -> Board:
 
 
 @pytest.fixture
-def beat(rooms: Rooms, board: Board, clock: FakeClock) -> Iterator[Beat]:
+def inbox() -> Inbox:
+    """A real queue of events."""
+    return Inbox()
+
+
+@pytest.fixture
+def beat(rooms: Rooms, board: Board, inbox: Inbox, clock: FakeClock) -> Iterator[Beat]:
     """A beat, which is ended after the test."""
     made = Beat(
         clock=clock,
         board=board,
+        inbox=inbox,
         detectors=rooms,
         engine=rooms,
         incidents=rooms,
@@ -199,3 +215,11 @@ def test_a_beat_that_hangs_is_not_waited_for_at_the_stop(beat: Beat, rooms: Room
     until(lambda: rooms.noted == ["report", "run"])
     assert not beat.stop(0.05)
     rooms.held.set()
+
+
+def test_what_happened_is_shown_to_the_detectors_once(beat: Beat, rooms: Rooms, inbox: Inbox) -> None:
+    event = Event(source="kernel", kind="oom_kill", severity=Severity.WARNING, at=1.0, words="Killed process 7")
+    inbox.put(event)
+    beat.once()
+    beat.once()
+    assert rooms.seen == [(event,), ()]

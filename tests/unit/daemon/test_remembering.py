@@ -5,12 +5,18 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from gpuwatch import detectors
 from gpuwatch.catalogue import gpu
 from gpuwatch.config import Config
 from gpuwatch.daemon.remembering import Remembering, before
 from gpuwatch.detectors.reboot import Before
+from gpuwatch.model.alert import Severity
+from gpuwatch.model.event import Event
+from gpuwatch.model.finding import Findings
 from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.model.view import View
 from gpuwatch.notify import Channels, Notifier, Silences
 from gpuwatch.rules.engine import Engine
 from gpuwatch.rules.incidents import Incidents
@@ -64,13 +70,36 @@ class Store:
         return [row for row in self.kept if since <= row.at < until]
 
 
-def run(store: Store) -> Remembering:
+class Nothing(msgspec.Struct):
+    """The state of a detector that has none."""
+
+
+class Listening:
+    """A detector that notes what happened."""
+
+    name = "listening"
+    version = 1
+
+    def __init__(self, seen: list[tuple[str, ...]]) -> None:
+        self.seen = seen
+
+    def initial(self) -> Nothing:
+        """Return nothing."""
+        return Nothing()
+
+    def step(self, state: Nothing, view: View, wall: float) -> tuple[Nothing, Findings]:
+        """Note the events of the beat."""
+        self.seen.append(tuple(event.words for event in view.events))
+        return state, Findings()
+
+
+def run(store: Store, *more: Listening) -> Remembering:
     """Begin a run."""
     clock = FakeClock()
     silences = Silences(store, clock, str, {})  # type: ignore[arg-type] # none is made
     notifier = Notifier(Channels({}), store, clock, "here", str, silences=silences)  # type: ignore[arg-type] # nobody is told
     return Remembering(
-        lambda known: detectors.Runner(detectors.build(Config(), known)),
+        lambda known: detectors.Runner((*detectors.build(Config(), known), *more)),
         boot="boot-1",
         store=store,
         engine=Engine(()),
@@ -124,3 +153,21 @@ def test_a_history_that_hangs_costs_the_last_sample_and_not_the_start() -> None:
     assert before(store, "boot-1", patience=0.05) == Before("boot-0", False, 5_000.0)
     assert store.hangs is not None
     store.hangs.set()
+
+
+def test_what_happens_before_the_memory_can_be_read_is_judged_at_once_and_again_by_those_who_remember() -> None:
+    store = Store(remembers=False)
+    seen: list[tuple[str, ...]] = []
+    started = run(store, Listening(seen))
+
+    def beat(*words: str) -> None:
+        started.recall(0.0, 0.0)
+        events = tuple(Event(source="kernel", kind="mce", severity=Severity.WARNING, at=0.0, words=word) for word in words)
+        started.run(View(0.0, {}, events), 0.0)
+
+    beat("first")
+    beat("second")
+    store.remembers = True
+    beat("third")
+    beat("fourth")
+    assert seen == [("first",), ("second",), ("first", "second", "third"), ("fourth",)]

@@ -11,6 +11,7 @@ from gpuwatch.catalogue.gpu import (
     GPU,
     PCIE_RECEIVE,
     PCIE_TRANSMIT,
+    PCIE_TRANSMIT_MEAN,
     PCIE_TRANSMIT_RAW,
     POWER,
     TEMPERATURE,
@@ -63,6 +64,15 @@ def totals(
 )
 def test_growth_of_a_byte_counter(before: float, value: float, gap: bool, expected: float) -> None:
     assert growth(before, value, gap=gap) == expected
+
+
+def test_a_mean_rate_of_the_link_becomes_bytes_and_the_step_to_a_counter_is_none() -> None:
+    mean, raw = PCIE_TRANSMIT_MEAN, PCIE_TRANSMIT_RAW
+    means: list[tuple[float, Values]] = [(0.0, {mean: 500.0}), (1.0, {mean: 700.0}), (3.0, {mean: 50.0})]
+    assert totals(means) == {PCIE_TRANSMIT: 700.0 + 2 * 50.0}
+    counted = [*means, (4.0, {raw: 2.0**33}), (5.0, {raw: 2.0**33 + 9})]
+    assert totals(counted) == {PCIE_TRANSMIT: 809.0}
+    assert totals([*counted, (6.0, {mean: 3.0}), (7.0, {mean: 4.0})]) == {PCIE_TRANSMIT: 809.0 + 3.0 + 4.0}
 
 
 def test_bytes_are_unwrapped_and_go_on_at_every_reading() -> None:

@@ -42,8 +42,8 @@ def test_the_text_says_which_card_why_since_when_and_what_to_do(tell: Tell) -> N
     story = tell(gpus=8, names={"0000:45:00.0": "slot 3"}).at(60)
     story.gpu(5, fault=LOST).at(70)
     ((_, told),) = story.transitions
-    head = "GPU 5 (slot 3, 0000:45:00.0, NVIDIA A40, serial S5) dropped out: NVML says that it is lost (code 15); last seen "
-    assert told.summary.startswith(head)
+    head = "GPU 5 (slot 3, 0000:45:00.0, NVIDIA A40, serial S5) dropped out: NVML says that it is lost (code 15); "
+    assert told.summary.startswith(f"{head}no Xid was reported; last seen ")
     assert told.summary.endswith(
         ". Power cycle the host, a warm reboot is often not enough; then reseat the card and its power cables."
     )
@@ -281,7 +281,10 @@ def test_too_few_gpus_at_the_first_start_are_critical_within_a_minute(tell: Tell
     assert [(one.gpu, one.after, one.severity, one.at <= 60) for one in story.heard()] == [
         ("missing-1", "firing", "critical", True)
     ]
-    assert "this host should have 8 GPUs ([inventory] gpus), and 7 are known; last seen never" in story.transitions[0][1].summary
+    assert (
+        "this host should have 8 GPUs ([inventory] gpus), and 7 are known; no Xid was reported; last seen never"
+        in story.transitions[0][1].summary
+    )
     story.cards.append(card(7))
     story.at(330)
     assert dropped(story) == [("missing-1", "firing"), ("missing-1", "inactive")]
@@ -333,4 +336,7 @@ def test_a_clock_that_steps_does_not_make_odd_answers_last(tell: Tell, leap: flo
 def test_the_warnings_of_a_dropped_gpu_are_muted(tell: Tell) -> None:  # EN-10
     story = tell(gpus=2).gpu(0, temperature=88.0).gpu(1, temperature=88.0).at(110)
     story.gpu(1, fault=LOST).at(111)
-    assert {(rule, target.labels["gpu"]) for rule, target in story.engine.muted() if target.labels} == {("gpu_overheating", "1")}
+    assert {(rule, target.labels["gpu"]) for rule, target in story.engine.muted() if target.labels} == {
+        ("gpu_errors", "1"),
+        ("gpu_overheating", "1"),
+    }

@@ -64,7 +64,7 @@ def test_one_detector_that_fails_costs_the_others_nothing_and_is_said_once(
 
 def test_what_several_detectors_say_of_a_gpu_is_one_reading(tell: Callable[..., Story]) -> None:
     story = tell(gpus=1).gpu(0, slowdown=93.0).at(5)
-    found, _ = story.runner.run(story.board.view(story.wall, story.mono), story.wall)
+    found = story.runner.run(story.board.view(story.wall, story.mono), story.wall).readings
     targets = [reading.target for reading in found]
     assert len(targets) == len(set(targets))
     card = next(reading for reading in found if UP in reading.values)
@@ -103,7 +103,7 @@ def test_every_piece_of_evidence_has_the_words_that_are_declared(tell: Callable[
     before = Before(boot_id="boot-0", clean=False, at=START - 10)
     story = tell(gpus=3, expected=4, before=before).at(40)
     story.gpu(1, fault=LOST).at(60)
-    _, evidence = story.runner.run(story.board.view(story.wall, story.mono), story.wall)
+    evidence = story.runner.run(story.board.view(story.wall, story.mono), story.wall).evidence
     assert {metric for _, metric in evidence} == {
         STATE["lost"],
         STATE["missing"],

@@ -13,6 +13,7 @@ from gpuwatch.export.api import routes
 from gpuwatch.export.message import Request, Response
 from gpuwatch.export.page import Page
 from gpuwatch.model.alert import AlertState, Incident, Severity
+from gpuwatch.model.event import Event
 from gpuwatch.model.naming import Naming
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.silence import Matcher
@@ -44,6 +45,22 @@ INCIDENT = Incident(
 )
 
 
+KEY = f"3/{page_view.uuid(3)}"  # of a GPU in that view
+XID = Event(
+    source="kernel",
+    kind="xid",
+    severity=Severity.CRITICAL,
+    at=5.5,
+    words="NVRM: Xid ...: 79",
+    subject="gpu",
+    key=KEY,
+    code=79,
+    facts={"pid": "7"},
+    count=2,
+    mark="boot:1",
+)
+
+
 class Known:
     """What a daemon would answer."""
 
@@ -52,6 +69,7 @@ class Known:
         self.page = Page(self.view)
         self.host = "vision-07"
         self.nobody = False
+        self.asked: tuple[float, float, int, str | None] | None = None
         self.naming = Naming(frozenset(), frozenset())
         self.clock = FakeClock()
         self.silences = Silences(Journal(), self.clock, Ulid(self.clock), {})
@@ -70,6 +88,11 @@ class Known:
         """Return the view."""
         return self.now
 
+    def events(self, since: float, until: float, limit: int, key: str | None) -> Sequence[Event]:
+        """Note what is asked for, and return one event."""
+        self.asked = (since, until, limit, key)
+        return [XID]
+
     def alerts(self) -> Sequence[Incident]:
         """Return one incident."""
         return [INCIDENT]
@@ -83,6 +106,11 @@ class Known:
 def answers() -> Known:
     """Return what a daemon would answer."""
     return Known()
+
+
+def asked(answers: Known, **query: str) -> Response:
+    [route] = [route for route in routes(answers) if route.path == "/api/v1/events"]
+    return route.handler(Request(method="GET", path=route.path, query=query))
 
 
 def ask(answers: Known, path: str, **headers: str) -> Response:
@@ -202,3 +230,54 @@ def test_the_landing_page_says_when_nobody_will_be_told(answers: Known) -> None:
     for nobody in (False, True):
         answers.nobody = nobody
         assert ("Nobody will be told" in ask(answers, "/").body.decode()) == nobody
+
+
+def test_an_event_says_what_it_is_and_which_gpu_it_is_of_now(answers: Known) -> None:
+    response = asked(answers)
+    assert (response.status, answers.asked) == (200, (-(2.0**40), 2.0**40, 1000, None))
+    assert json.loads(response.body) == {
+        "version": __version__,
+        "events": [
+            {
+                "at": 5.5,
+                "source": "kernel",
+                "kind": "xid",
+                "name": "GPU fell off the PCIe bus",
+                "severity": "critical",
+                "subject": "gpu",
+                "key": KEY,
+                "gpu": "3",
+                "code": 79,
+                "count": 2,
+                "words": "NVRM: Xid ...: 79",
+                "facts": {"pid": "7"},
+            }
+        ],
+    }
+
+
+def test_events_are_asked_for_by_time_number_and_gpu(answers: Known) -> None:
+    asked(answers, since="1.5", until="2e9", limit="7", gpu="3")
+    assert answers.asked == (1.5, 2e9, 7, KEY)
+    asked(answers, gpu="GPU-of-long-ago")
+    assert answers.asked == (-(2.0**40), 2.0**40, 1000, "GPU-of-long-ago")
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"since": "yesterday"}, "since: expected seconds since 1970, got 'yesterday'"),
+        ({"since": "nan"}, "since: expected seconds since 1970, got 'nan'"),
+        ({"until": "inf"}, "until: expected seconds since 1970, got 'inf'"),
+        ({"until": ""}, "until: expected seconds since 1970, got ''"),
+        ({"limit": "0"}, "limit: expected a number from 1 to 10000, got '0'"),
+        ({"limit": "-1"}, "limit: expected a number from 1 to 10000, got '-1'"),
+        ({"limit": "\u0663"}, "limit: expected a number from 1 to 10000, got '\u0663'"),
+        ({"limit": "9" * 5000}, f"limit: expected a number from 1 to 10000, got '{'9' * 40}'"),
+        ({"gpu": "99"}, "gpu: no GPU has the index '99'; known are 0, 1, 2, 3, 4, 5, 6, 7"),
+        ({"sinse": "1"}, "'sinse' is not known here; known are since, until, limit, gpu"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_answered_in_words(answers: Known, query: dict[str, str], words: str) -> None:
+    response = asked(answers, **query)
+    assert (response.status, response.body.decode(), answers.asked) == (400, f"{words}\n", None)

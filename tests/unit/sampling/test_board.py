@@ -4,6 +4,7 @@ import pytest
 
 from gpuwatch.catalogue.gpu import ENERGY, FAN_RPM, GPU, MEMORY_USED, POWER, TEMPERATURE, UTILIZATION
 from gpuwatch.catalogue.own import QUEUE_DROPPED
+from gpuwatch.catalogue.process import PROCESS, PROCESS_CPU
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.target import Target
@@ -185,3 +186,18 @@ def test_the_board_says_which_reading_is_the_first_of_its_kind() -> None:
     assert not new.post(look({POWER: 2.0}), 1.0)
     assert new.post(look({POWER: 2.0}, tier=Tier.SLOW), 1.0)
     assert new.post(look({POWER: 2.0}, source="dcgm"), 1.0)
+
+
+def test_a_target_that_comes_and_goes_is_forgotten_when_it_says_so_or_turns_late() -> None:
+    first, second = (Target(subject=PROCESS, key=key) for key in ("1:5", "2:6"))
+    new = board(look({PROCESS_CPU: 1.0}, target=first), look({PROCESS_CPU: 1.0}, target=second), look({POWER: 1.0}))
+    assert not new.post(look({}, target=first), 1.0)
+    assert {second, CARD} == set(new.view(0, 1.0).entries)
+    assert not new.post(look({}, target=first), 1.0)
+    assert {CARD} == set(new.view(0, FAST.life + 0.1).entries)  # a GPU is remembered
+    full = Board(CADENCES, limit=1)
+    for key in ("1:5", "2:6", "3:7"):
+        target = Target(subject=PROCESS, key=key)
+        full.post(look({PROCESS_CPU: 1.0}, target=target), 0.0)
+        assert [target] == list(full.view(0, 0.0).entries)
+        full.post(look({}, target=target), 0.0)

@@ -8,6 +8,7 @@ import pytest
 
 from gpuwatch.catalogue import own
 from gpuwatch.catalogue.host import HOST, LOAD1
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.target import Target
@@ -48,7 +49,8 @@ class Scene:
     def __init__(self, clock: FakeClock) -> None:
         self.clock, self.source = clock, Gated()
         self.came: list[Reading] = []
-        self.local = Local("host", self.source, self.came.append, clock, deadline=5)
+        self.told_of: list[Event] = []
+        self.local = Local("host", self.source, post=self.came.append, happened=self.told_of.append, clock=clock, deadline=5)
         self.local.start()
 
     def told(self) -> dict[Metric, float]:

@@ -7,12 +7,13 @@ import pytest
 from gpuwatch import catalogue
 from gpuwatch.catalogue import gpu
 from gpuwatch.model.reading import Absence, Tier
-from gpuwatch.sources.nvml import answers, fields, readers
+from gpuwatch.sources.nvml import answers, fields, gpm, readers
 from gpuwatch.sources.nvml.fields import Field
 
 U32, U64 = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 DERIVED_HERE = {gpu.MEMORY_UNIFIED, *gpu.PCIE_THROUGHPUT.values(), gpu.PCIE_TRANSMIT_RAW, gpu.PCIE_RECEIVE_RAW}
 BY_DETECTORS = {gpu.PCIE_TRANSMIT, gpu.PCIE_RECEIVE}
+BY_GPM = {metric for metric, _ in gpm.CARD.values()}
 
 
 def amount(total: int, used: int, free: int, **more: int) -> SimpleNamespace:
@@ -28,7 +29,7 @@ def field(kind: int, **members: float) -> SimpleNamespace:
 def test_every_gpu_metric_of_the_catalogue_has_a_reader() -> None:
     read = {metric for tier in Tier for chain in readers.CHAINS[tier] for metric in chain.metrics}
     declared = {metric for metric in catalogue.declared(gpu) if metric.subject is gpu.GPU}
-    assert set() == declared - read - DERIVED_HERE - BY_DETECTORS
+    assert set() == declared - read - DERIVED_HERE - BY_DETECTORS - BY_GPM
 
 
 def test_no_metric_is_read_twice() -> None:

@@ -51,7 +51,16 @@ def test_a_gpu_gives_its_link_its_errors_and_its_driver(tree: HostTree) -> None:
     }
     assert expected == reading.values
     assert dict(reading.target.labels) == {"pci_bus_id": ADDRESS}
-    assert dict(reading.target.info) == {"vendor_id": "0x10de", "device_id": "0x2204", "driver": "nvidia"}
+    assert dict(reading.target.info) == {"vendor_id": "0x10de", "device_id": "0x2204", "driver": "nvidia", "ports": ""}
+
+
+def test_a_gpu_names_the_ports_above_it(tree: HostTree) -> None:
+    place = tree.sys / "devices/pci0000:40/0000:40:01.1/0000:41:00.0" / ADDRESS
+    place.parent.mkdir(parents=True)
+    folder = tree.gpu(ADDRESS)
+    folder.rename(place)
+    folder.symlink_to(place)
+    assert ask(tree).of(PCI, ADDRESS).target.info["ports"] == "0000:40:01.1 0000:41:00.0"
 
 
 def test_only_gpus_of_nvidia_are_counted(tree: HostTree) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from gpuwatch.catalogue import disk, gpu, host
 from gpuwatch.config import Config, ConfigError, Gpu, Simulated, Sources
+from gpuwatch.model.event import Event as Occurrence
 from gpuwatch.model.quantity import Duration
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.sources.simulated import World, source
@@ -37,6 +38,10 @@ class Answers:
     def reading(self, reading: Reading) -> None:
         """Keep it."""
         self.readings.append(reading)
+
+    def event(self, event: Occurrence) -> None:
+        """Nothing is told of what happens to a simulated host."""
+        raise AssertionError(event)
 
     def working(self, item: str) -> None:
         """Nothing of a simulated host can hang."""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.sources.program import Ending, Run
 from gpuwatch.sources.smart import document, pysmart
 from gpuwatch.sources.smart.facts import Facts, merge
-from gpuwatch.sources.smart.run import Ending, Run
 from gpuwatch.sources.smart.source import Look, read_json, read_text
 
 Row = dict[str, str]

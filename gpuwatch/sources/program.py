@@ -1,4 +1,4 @@
-"""One run of smartctl as a real process: it ends in time, is read up to a limit, and is killed with all its children."""
+"""One run of a program (smartctl, dcgmi): it ends in time, is read up to a limit, and is killed with all its children."""
 
 import contextlib
 import ctypes
@@ -11,12 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
-
-from gpuwatch.sources.processes import SINCE, STATE, comm, fields, is_trusted, numbers
 
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # smartctl lives here, and a service user's PATH lacks it
-LIMIT = 1 << 20  # bytes of output; `-i -H -A --json=o` gives about 30 kB
+LIMIT = 1 << 20  # bytes of output; smartctl gives about 30 kB
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 GRACE = 2.0  # seconds after SIGKILL until a process counts as unkillable
 
@@ -58,8 +55,8 @@ class Runner:
         self._stuck: list[subprocess.Popen[bytes]] = []
         self._closed = False
 
-    def run(self, argv: Sequence[str], seconds: float, grace: float = GRACE) -> Run:
-        """Run `argv` for at most `seconds`, and `grace` more where it has to be killed."""
+    def run(self, argv: Sequence[str], seconds: float, grace: float = GRACE, *, errors: bool = False) -> Run:
+        """Run `argv` for at most `seconds`, and `grace` more where it has to be killed; `errors`: with what it says on stderr."""
         ends = time.monotonic() + seconds
         self._stuck = [old for old in self._stuck if old.poll() is None]  # reaps what has ended at last
         try:
@@ -67,7 +64,7 @@ class Runner:
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
                 preexec_fn=begin(os.getpid()),  # noqa: PLW1509 - three system calls, no Python lock is taken in the child
                 env={**os.environ, "LC_ALL": "C"},  # text has thousands separators by locale, messages come from strerror()
             )
@@ -109,9 +106,9 @@ class Runner:
 
 
 def begin(parent: int) -> Callable[[], None]:
-    """Return what a child does before it becomes smartctl: it leads a process group, and the kernel kills it when we die.
+    """Return what a child does before it becomes the program: it leads a process group, and the kernel kills it when we die.
 
-    It stays in the session of the worker, by which the supervisor finds what smartctl may have started.
+    It stays in the session of the worker, by which the supervisor finds what the program may have started.
     """
     prctl = ctypes.CDLL(None).prctl
 
@@ -154,30 +151,3 @@ def ended(child: "subprocess.Popen[bytes]", seconds: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
-
-
-def left_over(proc: Path, program: str, seconds: float) -> frozenset[str]:
-    """Return the devices at which a smartctl of an earlier round still hangs in the driver.
-
-    Such a process has survived its worker and SIGKILL. Another call on that device would only hang beside it, so it gets none.
-    A healthy run is in state D for milliseconds; this one must have lived longer than a run may. It must be our user's or
-    root's: anybody can make a process of that name that is in state D (one that waits for its vfork), and blind us.
-    """
-    name = Path(program).name[:15]  # the kernel keeps 15 characters
-    stuck = set()
-    for number in numbers(proc):
-        folder = proc / number
-        if comm(str(folder)) != name:
-            continue
-        values = fields(f"{folder}/stat")
-        if values is None or values[STATE] != "D" or not is_trusted(folder):
-            continue
-        try:
-            uptime = float((proc / "uptime").read_text().split()[0])
-            argv = (folder / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
-            age = uptime - float(values[SINCE]) / os.sysconf("SC_CLK_TCK")  # in ticks since boot
-        except (OSError, ValueError, IndexError):  # it ended while we looked
-            continue
-        if age > seconds:
-            stuck.add(argv[-1])
-    return frozenset(stuck)

@@ -1,0 +1,87 @@
+"""The kinds of events: what can happen once. A new kind is one line here and one place in the source that tells of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from gpuwatch.catalogue.gpu import GPU
+from gpuwatch.model.metric import Keep, Kind, Subject, counter, gauge, members
+
+
+@dataclass(frozen=True, slots=True)
+class EventKind:
+    """One kind: `subject` is the thing that it is told of, by name; `counted` says that it has its series in KERNEL_EVENTS."""
+
+    name: str
+    subject: str
+    help: str
+    counted: bool = False
+
+
+KINDS: Mapping[str, EventKind] = MappingProxyType(
+    {
+        kind.name: kind
+        for kind in (
+            EventKind("xid", "gpu", "An error code of the NVIDIA driver."),
+            EventKind("sxid", "nvswitch", "An error code of an NVSwitch."),
+            EventKind("off_bus", "gpu", "The driver says that the GPU has fallen off the bus, with or without an Xid."),
+            EventKind("gsp", "gpu", "The GPU's system processor does not answer, told without an Xid."),
+            EventKind("recovery_action", "gpu", "What the driver wants done to the GPU has changed (Xid 154)."),
+            EventKind("ecc", "gpu", "NVML tells of an ECC error."),
+            EventKind("clock", "gpu", "NVML tells of a change of clocks."),
+            EventKind("mig_changed", "gpu", "The MIG layout has changed."),
+            EventKind("unavailable", "gpu", "NVML tells that the GPU is unavailable."),
+            EventKind("oom_suspected", "gpu", "A process ended while its GPU's memory was full; no log tells of it."),
+            EventKind("bar_unassigned", "gpu", "The BIOS or kernel found no room for the GPU's memory window."),
+            EventKind("api_mismatch", "driver", "NVIDIA's library and kernel module differ in version."),
+            EventKind("no_driver", "driver", "The NVIDIA module finds GPUs that another driver holds, or is missing."),
+            EventKind("nouveau", "driver", "The nouveau driver holds the GPUs."),
+            EventKind("aer_corrected", "pci", "A corrected PCIe error."),
+            EventKind("aer_nonfatal", "pci", "An uncorrected PCIe error that is not fatal."),
+            EventKind("aer_fatal", "pci", "A fatal PCIe error, or a recovery that failed."),
+            EventKind("oom_kill", "host", "The kernel killed a process for memory.", counted=True),
+            EventKind("soft_lockup", "host", "A CPU was stuck in the kernel.", counted=True),
+            EventKind("hung_task", "host", "A task has been blocked for minutes.", counted=True),
+            EventKind("kernel_oops", "host", "A fault of the kernel itself."),
+            EventKind("segfault", "host", "A program of a GPU job crashed inside a library."),
+            EventKind("file_limit", "host", "The limit of open files is reached."),
+            EventKind("mce", "host", "A machine check.", counted=True),
+            EventKind("cpu_throttle", "host", "The CPU slowed itself down for heat."),
+            EventKind("crash", "host", "The boot before this one ended in a crash."),
+            EventKind("nvme_timeout", "disk", "An NVMe disk did not answer in time, or was reset.", counted=True),
+            EventKind("nvme_disabled", "disk", "An NVMe disk was given up.", counted=True),
+            EventKind("io_error", "disk", "A read or write failed.", counted=True),
+            EventKind("raid_failure", "disk", "A RAID lost a member or its last path.", counted=True),
+            EventKind("fs_readonly", "filesystem", "A file system was made read-only after an error.", counted=True),
+            EventKind("fs_error", "filesystem", "A file system found an error in itself."),
+            EventKind("nfs_timeout", "filesystem", "A network file system does not answer.", counted=True),
+            EventKind("log_lost", "host", "Kernel messages were lost before they could be read."),
+        )
+    }
+)
+
+XID = Subject("xid", ("gpu", "uuid", "xid", "severity"))
+SXID = Subject("sxid", ("nvswitch", "sxid", "fatal"))
+KERNEL = Subject("kernel", prefix="gpuwatch_kernel")
+
+XID_ERRORS = counter(
+    XID, "errors", help="Times this GPU reported this Xid, from NVML and the kernel log together; critical ones begin at 0."
+)
+XID_LAST = gauge(XID, "last_timestamp", "seconds", keep=Keep.LAST, help="When it last did.")
+SXID_ERRORS = counter(SXID, "errors", help="Times an NVSwitch reported this SXid.")
+BUS_DROPS = counter(GPU, "bus_drops", help="Times this GPU fell off the bus: Xid 79, the words for it, or NVML's code 15.")
+ERRORS_OPEN = members(
+    GPU,
+    "errors_open",
+    keep=Keep.MAX,
+    severity=("warning", "critical"),
+    help="1 while something at least so grave that driver or kernel reported of this GPU is not over.",
+)
+KERNEL_EVENTS = members(
+    KERNEL,
+    "events",
+    kind=Kind.COUNTER,
+    event=tuple(kind.name for kind in KINDS.values() if kind.counted),
+    help="Events that the kernel log told of.",
+)
+KERNEL_LOG_LOST = counter(KERNEL, "log_lost", help="Kernel messages that were lost before they could be read.")

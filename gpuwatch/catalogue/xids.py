@@ -1,0 +1,50 @@
+"""The Xid codes of NVIDIA's driver: name, category, severity, what to do. The table is `xid.csv` beside this file.
+
+It follows NVIDIA's Xid catalogue and, where that is silent, what fleet operators do; where the log line itself says more (154
+by its number, 144 to 150 by their Fatal or Nonfatal), the line counts.
+"""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+
+from gpuwatch.model.alert import Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """One code. `category` is driver, application, memory, hardware, nvlink, ... as the table has it."""
+
+    code: int
+    name: str
+    category: str
+    severity: Severity
+    action: str
+    gpu_lost: bool
+
+
+@cache
+def xids() -> Mapping[int, Xid]:
+    """Return the whole table by code."""
+    text = resources.files("gpuwatch.catalogue").joinpath("xid.csv").read_text("utf-8")
+    return MappingProxyType({found.code: found for found in map(row, csv.DictReader(text.splitlines()))})
+
+
+def row(fields: Mapping[str, str]) -> Xid:
+    """Read one line of the table."""
+    return Xid(
+        code=int(fields["xid"]),
+        name=fields["name"],
+        category=fields["category"],
+        severity=Severity(fields["severity"]),
+        action=fields["suggested_action"],
+        gpu_lost=fields["gpu_lost"] == "1",
+    )
+
+
+def xid(code: int) -> Xid:
+    """Return one code; one that the table lacks is a warning, with its number for a name (new codes keep appearing)."""
+    return xids().get(code) or Xid(code, f"unknown code {code}", "unknown", Severity.WARNING, "look at the raw line", False)

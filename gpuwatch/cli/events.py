@@ -1,0 +1,171 @@
+"""List what driver and kernel have told, or read a saved kernel log.
+
+A running daemon is asked for what it has stored. `--file` needs none: it reads a log in any form (dmesg, journalctl, syslog, raw
+/dev/kmsg; `-` is standard input) and says what belongs together and what to do about it.
+
+Exit code 0: fine; 1: a log tells of something that needs a person; 2: a wrong option or file; 3: no daemon answers.
+
+example: gpuwatch events --since 24h
+example: dmesg | gpuwatch events --file -
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import urlencode
+
+import msgspec
+
+from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, ask
+from gpuwatch.client import Unreachable
+from gpuwatch.config import ConfigError
+from gpuwatch.detectors.stories import Story, retold
+from gpuwatch.export.events import Told, told
+from gpuwatch.model.alert import Severity
+from gpuwatch.model.escape import printable
+from gpuwatch.model.event import Event
+from gpuwatch.model.quantity import duration
+from gpuwatch.sources.kernel import lines, replay
+
+WORDS = 120  # characters of the raw line that a line of ours shows
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--since", metavar="TIME", help="how long ago, such as 24h or 7d (default: everything)")
+    parser.add_argument("--gpu", metavar="GPU", help="only those of this GPU: its index, UUID or PCI address")
+    parser.add_argument("--limit", type=int, default=1000, metavar="N", help="the newest N (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--file", metavar="LOG", help="read this saved log instead; - is standard input")
+    ask.add(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask the daemon, or read the file, and print it."""
+    since = ago(args.since)
+    if not 1 <= args.limit <= 10_000:
+        raise ConfigError("--limit", "", f"expected a number from 1 to 10000, got {args.limit}")
+    if args.file is None:
+        return of_daemon(args, since)
+    if args.since is not None or args.gpu is not None:
+        raise ConfigError("--file", "", "a saved log is read whole: --since and --gpu are for a daemon")
+    return of_file(args)
+
+
+def ago(text: str | None) -> float | None:
+    """Return the wall time that is so long ago; raises ConfigError."""
+    if text is None:
+        return None
+    try:
+        return time.time() - duration(text)
+    except ValueError as error:
+        raise ConfigError("--since", "", str(error)) from None
+
+
+def of_daemon(args: argparse.Namespace, since: float | None) -> int:
+    """Ask the daemon."""
+    asked = {"limit": str(args.limit), "since": since, "gpu": args.gpu}
+    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    try:
+        reply = ask.client(args).get(f"/api/v1/events?{query}")
+    except Unreachable as error:
+        print(f"gpuwatch events: {error}", file=sys.stderr)
+        return NOT_REACHABLE
+    if reply.status != 200:
+        said = printable(reply.body.decode(errors="replace").strip(), 400)
+        print(f"gpuwatch events: {said if reply.status == 400 else f'the daemon answered {reply.status}'}", file=sys.stderr)
+        return CALLERS_MISTAKE if reply.status == 400 else NOT_REACHABLE
+    try:
+        found = msgspec.convert(json.loads(reply.body)["events"], list[Told])
+    except (ValueError, KeyError, TypeError):
+        print("gpuwatch events: what answers there is no gpuwatch, or one of another version", file=sys.stderr)
+        return NOT_REACHABLE
+    if args.json:
+        print(json.dumps(msgspec.to_builtins(found), indent=1))
+    else:
+        print("\n".join([line(one) for one in found]) or "nothing has been told")
+    return 0
+
+
+def of_file(args: argparse.Namespace) -> int:
+    """Read a saved log."""
+    last: deque[Event] = deque(maxlen=args.limit)
+
+    def kept(events: Iterable[Event]) -> Iterator[Event]:
+        for event in events:
+            last.append(event)
+            yield event
+
+    try:
+        with opened(args.file) as file:
+            stories = retold(kept(replay(lines(file), time.time())))
+    except OSError as error:
+        raise ConfigError("--file", "", f"{args.file}: {error.strerror or error}") from None
+    found = [told(event, {}) for event in last]
+    if args.json:
+        print(json.dumps({"events": msgspec.to_builtins(found), "stories": [shown(story) for story in stories]}, indent=1))
+    else:
+        print("\n".join([line(one) for one in found]) or "this log tells of nothing that gpuwatch knows")
+        print("\n".join(text for story in stories for text in ("", *paragraph(story))))
+    return int(any(story.severity is not Severity.INFO for story in stories))
+
+
+def opened(name: str) -> contextlib.AbstractContextManager[BinaryIO]:
+    """Open a log; standard input is not ours to close."""
+    return contextlib.nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb")
+
+
+def line(one: Told) -> str:
+    """Return one event as a line."""
+    where = f"GPU {one.gpu}" if one.gpu else f"{one.subject} {one.key}".strip()
+    what = f"Xid {one.code}" if one.kind == "xid" else f"SXid {one.code}" if one.kind == "sxid" else one.kind
+    times = f" x{one.count}" if one.count > 1 else ""
+    return printable(f"{when(one.at)}  {one.severity:8}  {where}  {what}{times}: {one.name} | {one.words[:WORDS]}", 400)
+
+
+def paragraph(story: Story) -> Iterator[str]:
+    """Yield the lines of a story."""
+    times = f", {story.count} times" if story.count > 1 else ""
+    until = f" to {when(story.last)}" if story.last - story.began >= 1 else ""
+    yield printable(f"{story.severity.value.upper()}  {story.thing}: {story.title}{times}", 400)
+    yield f"  {when(story.began)}{until}"
+    yield printable(f"  {story.words}", 400)
+    if story.also:
+        yield printable(f"  with it: {story.also}", 400)
+    if story.action:
+        yield printable(f"  {story.action}", 400)
+
+
+def shown(story: Story) -> Mapping[str, Any]:
+    """Return a story as plain data."""
+    return {
+        "subject": story.subject,
+        "key": story.key,
+        "severity": story.severity.value,
+        "cause": story.label,
+        "title": story.title,
+        "code": story.code,
+        "count": story.count,
+        "began": story.began,
+        "last": story.last,
+        "words": story.words,
+        "also": {label: tally.count for label, tally in story.tallies.items() if label != story.label},
+        "programs": story.programs,
+        "recovery": story.recovery,
+        "action": story.action,
+    }
+
+
+def when(at: float) -> str:
+    """Write a time in the host's time zone; one that no calendar has, as a number."""
+    try:
+        return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{at:.0f}"

@@ -1,0 +1,108 @@
+"""A table of TOML -> its struct, key by key: every error names the file, the key, what was found and what was expected."""
+
+import difflib
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar, cast, get_args, get_type_hints
+
+import msgspec
+
+from gpuwatch.config.section import ConfigError, Least
+from gpuwatch.model.quantity import Duration, Size, duration, size
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+SECRETIVE = "receivers"  # no value under a key with this in its name is shown
+
+
+def convert(table: Mapping[str, Any], kind: type[T], origin: Mapping[str, Path], main: str, head: str = "") -> T:
+    """Convert a table to its struct key by key, so that an error names the key and the value found."""
+    hints = get_type_hints(kind, include_extras=True)
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        name = f"{head}{key}"
+        if key not in fields:
+            raise ConfigError(blame(name, origin, main), name, unknown(key, fields))
+        values[fields[key].name] = convert_one(value, hints[fields[key].name], origin, main, name)
+    for key, field in fields.items():
+        if field.required and field.name not in values:
+            raise ConfigError(blame(head.rstrip("."), origin, main), f"{head}{key}", "is missing, and it is required")
+    return kind(**values)
+
+
+def convert_one(value: object, hint: Any, origin: Mapping[str, Path], main: str, name: str) -> object:
+    """Convert one value to what its field wants; nested tables are converted by themselves."""
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        if not isinstance(value, dict):
+            raise ConfigError(blame(name, origin, main), name, f"expected a table, found {shown(value, name)}")
+        return convert(value, hint, origin, main, f"{name}.")
+    inner = get_args(hint)
+    nested = inner and isinstance(inner[-1], type) and issubclass(inner[-1], msgspec.Struct)
+    if nested and isinstance(value, dict):
+        return {key: convert_one(item, inner[-1], origin, main, f"{name}.{key}") for key, item in value.items()}
+    if nested and isinstance(value, list):
+        return [convert_one(item, inner[-1], origin, main, f"{name}[{index}]") for index, item in enumerate(value)]
+    try:
+        found = cast("object", msgspec.convert(value, hint, dec_hook=from_text))
+    except msgspec.ValidationError as error:
+        is_enum = isinstance(hint, type) and issubclass(hint, Enum)
+        problem = among(hint, value, name) if is_enum else f"{said(error)}, found {shown(value, name)}"
+        raise ConfigError(blame(name, origin, main), name, problem) from None
+    for least in getattr(hint, "__metadata__", ()):
+        if isinstance(least, Least) and isinstance(found, (Duration, Size)) and found < from_text(type(found), least.text):
+            problem = f'expected at least "{least.text}", found {shown(value, name)}'
+            raise ConfigError(blame(name, origin, main), name, problem)
+    return found
+
+
+def among(kind: type[Enum], value: object, name: str) -> str:
+    """Say which words a field takes and what was found; in a receiver that is hinted at only where it is close to a word."""
+    words = [str(member.value) for member in kind]
+    near = difflib.get_close_matches(value, words, n=1, cutoff=0.5) if isinstance(value, str) else []
+    return f"expected one of {', '.join(words)}, found {shown(value, name)}" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def from_text(kind: type, value: object) -> Duration | Size:
+    """Convert the strings with units, for msgspec."""
+    if kind is Duration and isinstance(value, str):
+        return duration(value)
+    if kind is Size and isinstance(value, str):
+        return size(value)
+    expected = "a duration" if kind is Duration else "a size"
+    raise ValueError(f'expected {expected} as a string with a unit, such as "{"10s" if kind is Duration else "2GiB"}"')
+
+
+def said(error: msgspec.ValidationError) -> str:
+    """Return msgspec's words without its own path (`- at ...`) and the value (`invalid enum value 'x'`), and in our case."""
+    text = str(error).replace(" | null", "").split(" - at `")[0].split(", got")[0].split(" '")[0]
+    return text[:1].lower() + text[1:]
+
+
+def shown(value: object, name: str = "") -> str:
+    """Return a found value as TOML would write it, short; only its kind where it may be a secret.
+
+    That is all in a table or an array, all of a receiver, and the address of a database server or exporter, wherever it was put.
+    """
+    if isinstance(value, (dict, list)):
+        return "a table" if isinstance(value, dict) else "an array"
+    if name in {"store", "store.url", "sources.dcgm.url"} or SECRETIVE in name:
+        return "text" if isinstance(value, str) else "a value that is no text"
+    text = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def unknown(key: str, known: Mapping[str, object]) -> str:
+    """Say that a key is unknown, with the nearest known name."""
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    return "is not a known key" + (f"; did you mean {near[0]}?" if near else f"; known are {', '.join(sorted(known))}")
+
+
+def blame(name: str, origin: Mapping[str, Path], main: str) -> str:
+    """Return the file that set this key, or the nearest table around it."""
+    while name:
+        if name in origin:
+            return str(origin[name])
+        name = name.rpartition(".")[0] if "." in name else name.rpartition("[")[0]
+    return main

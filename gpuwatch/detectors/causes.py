@@ -1,0 +1,129 @@
+"""What one event is beside others: its name in a story, its rank among causes, where it belongs, what to do about it. Pure.
+
+The order of causes is that of failure-modes.md 2.7: 79 > 119/120/62 > 48/95/140 > 64 > 74/149 fatal > 94/63 > 31/13/43 > 45;
+codes that it does not name stand with those that mean as much.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from gpuwatch.catalogue.events import KINDS
+from gpuwatch.catalogue.xids import xid
+from gpuwatch.model.alert import Severity
+from gpuwatch.model.event import Event
+
+LOST, STUCK, BROKEN, UNREPAIRED, LINK, GRAVE, CONTAINED, OTHER, PROGRAM, ASIDE = range(10)
+RANKS: Mapping[int | None, int] = MappingProxyType(
+    {
+        79: LOST,
+        **dict.fromkeys((119, 120, 62), STUCK),
+        **dict.fromkeys((48, 95, 140, 171, 172), BROKEN),  # 171 and 172 say which memory a 48 was in
+        64: UNREPAIRED,
+        74: LINK,
+        **dict.fromkeys((94, 63), CONTAINED),
+        **dict.fromkeys((13, 31, 32, 43, 68, 69), PROGRAM),
+        **dict.fromkeys((45, 154), ASIDE),
+    }
+)
+NVLINK5 = range(144, 151)  # severity is in the line: Fatal or Nonfatal
+RECOVERY = 154
+RECOVERY_KINDS = frozenset({"recovery_action"})  # what NVML tells by its own event, the kernel log tells as Xid 154
+RECOVERIES: Mapping[str, str] = MappingProxyType(
+    {
+        "1": "GPU reset",
+        "2": "reboot",
+        "3": "drain its peers",
+        "4": "drain and reset",
+        "5": "recover the IMEX domain",
+        "6": "bus reset",
+        "7": "system reboot",
+    }
+)
+KIND_RANKS: Mapping[str, int] = MappingProxyType({"off_bus": LOST, "unavailable": LOST, "gsp": STUCK, "nvme_disabled": BROKEN})
+SILENT = frozenset({"log_lost", "clock", "mig_changed"})  # they are counted or listed, and are no trouble of any thing
+STORAGE = frozenset({"nvme_timeout", "nvme_disabled", "io_error", "raid_failure", "fs_readonly", "fs_error"})
+ACTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "off_bus": "drain; power cycle the host, a warm reboot is often not enough; then reseat the card and its power cables",
+        "unavailable": "drain; reset the GPU, or reboot",
+        "gsp": "leave it alone until it is reset; reboot if NVML hangs",
+        "ecc": "drain; reset the GPU",
+        "bar_unassigned": "switch on Above 4G Decoding (and Resizable BAR) in the BIOS",
+        "aer_corrected": "reseat the card, clean its contacts; look at riser and cable; switch ASPM off for this port",
+        "aer_nonfatal": "reseat the card; look at riser and cable",
+        "aer_fatal": "drain; power cycle the host; reseat the card, look at riser and cable",
+        "api_mismatch": "reboot, or reload the NVIDIA modules; then hold their packages",
+        "no_driver": "unload the driver that holds the GPUs, load nvidia",
+        "nouveau": "blacklist nouveau and install NVIDIA's driver, if this host is meant for CUDA",
+        "oom_kill": "fewer or smaller processes, or a higher limit",
+        "hung_task": "look what it waits for; a hung driver needs a reboot",
+        "nvme_disabled": "replace the disk; its data are out of reach",
+        "fs_readonly": "check disk and file system before it is mounted again",
+    }
+)
+
+
+def is_recovery(event: Event) -> bool:
+    """Say whether it tells what the driver wants done to the GPU."""
+    return event.kind in RECOVERY_KINDS or (event.kind == "xid" and event.code == RECOVERY)
+
+
+def label(event: Event) -> str:
+    """Return what an event is called: equal labels of one thing are the same trouble."""
+    if is_recovery(event):
+        return f"Xid {RECOVERY}"
+    if event.kind == "xid":
+        return f"Xid {event.code}"
+    if event.kind == "sxid":
+        link = event.facts.get("link", "")
+        return f"SXid {event.code}" + (f" link {link}" if link else "")
+    return event.kind
+
+
+def title(event: Event) -> str:
+    """Return what a cause is called to a person."""
+    if event.kind == "xid" and event.code is not None:
+        return f"{label(event)} {xid(event.code).name}"
+    return label(event) if event.kind == "sxid" else KINDS[event.kind].help.rstrip(".")
+
+
+def action(kind: str, code: int | None) -> str:
+    """Return what to do about a cause."""
+    return xid(code).action if kind == "xid" and code is not None else ACTIONS.get(kind, "")
+
+
+def rank(event: Event) -> int:
+    """Return where an event stands among causes; the lower, the more of the others follow from it."""
+    if is_recovery(event):
+        return ASIDE
+    code = event.code if event.kind == "xid" else None
+    if code in RANKS:
+        return RANKS[code]
+    if code in NVLINK5:
+        return LINK if event.severity is Severity.CRITICAL else OTHER
+    if event.kind == "ecc":
+        return BROKEN if event.severity is Severity.CRITICAL else CONTAINED
+    grade = {Severity.CRITICAL: GRAVE, Severity.WARNING: OTHER, Severity.INFO: ASIDE}[event.severity]
+    return KIND_RANKS.get(event.kind, grade)
+
+
+def place(event: Event) -> tuple[str, str]:
+    """Return the thing whose story an event belongs to: a subject and a key."""
+    if event.kind == "hung_task":
+        return ("driver", "hung") if event.facts.get("nvidia") else ("host", "hung_task")
+    if event.kind == "oom_kill":
+        return "host", f"oom_kill {event.facts.get('pid', '')}"  # each victim is a story of its own
+    if event.kind in STORAGE:
+        return "disk", disk(event.key)
+    if event.kind == "gsp" and not event.key:
+        return event.subject, f"index {event.facts.get('index', '')}"  # the line named it by the driver's own number
+    if event.subject in {"host", "driver"} or event.kind == "nouveau":
+        return KINDS[event.kind].subject, event.kind
+    return event.subject, event.key
+
+
+def disk(name: str) -> str:
+    """Return the disk that a block device is on, as far as its name says it: nvme4n1p2 is on nvme4."""
+    if name.startswith("nvme"):
+        return "nvme" + name.removeprefix("nvme").partition("n")[0].partition("c")[0]
+    return name.rstrip("0123456789") if name.startswith(("sd", "vd", "hd")) else name

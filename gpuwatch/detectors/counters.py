@@ -1,0 +1,135 @@
+"""What events add up to: Xids by GPU and code, SXids, falls from the bus, kernel events. They survive restarts.
+
+Codes that mean a lost or broken GPU begin at 0 for every GPU, so that `increase()` sees the first one. All 32 critical codes for
+8 GPUs would be 256 of the page's 1,600 series for what hardly ever happens; these are the ones that public reports have.
+"""
+
+from collections.abc import Collection, Iterator
+
+import msgspec
+
+from gpuwatch.catalogue import events
+from gpuwatch.catalogue.xids import xid
+from gpuwatch.detectors import causes
+from gpuwatch.detectors.places import Places
+from gpuwatch.model.event import Event
+from gpuwatch.model.metric import Metric
+from gpuwatch.model.reading import Reading, Tier
+from gpuwatch.model.target import Target
+
+BEGIN_AT_0 = (46, 48, 62, 64, 74, 79, 95, 109, 119, 120, 140, 143)
+REFRESH = 60.0  # seconds between two tellings of what has not changed
+LIMIT = 512  # codes by GPU, and of switches; junk must not grow without end
+KERNEL = Target(subject=events.KERNEL, key="")
+
+
+class Total(msgspec.Struct, array_like=True):
+    """How often a code was told, and when last."""
+
+    count: int = 0
+    last: float | None = None
+
+
+class Fall(msgspec.Struct, array_like=True):
+    """How often a GPU fell off the bus; `since` while it has not come back, the wall time of the last sign of it."""
+
+    count: int = 0
+    since: float | None = None
+
+
+class Counters(msgspec.Struct):
+    """All counters. Keys: `gpu|code`, `switch|code|fatal`, a GPU, a kind of event."""
+
+    xids: dict[str, Total] = {}
+    sxids: dict[str, int] = {}
+    falls: dict[str, Fall] = {}
+    kernel: dict[str, int] = {}
+    lost: int = 0
+    told_at: float | None = None  # the detector's own clock
+    told_of: dict[str, dict[str, str]] = {}  # the GPUs with their labels, as they were then
+
+    def add(self, event: Event, count: int) -> bool:
+        """Count an event; says whether a counter has changed."""
+        if event.kind == "log_lost":
+            self.lost += count
+        elif event.kind == "sxid":
+            name = f"{event.key}|{event.code}|{event.facts.get('fatal') or 'no'}"
+            if name in self.sxids or len(self.sxids) < LIMIT:
+                self.sxids[name] = self.sxids.get(name, 0) + count
+        elif causes.is_recovery(event) or event.kind == "xid":
+            self.add_xid(event.key, event.code or causes.RECOVERY, count, event.at)
+        elif event.kind in events.KINDS and events.KINDS[event.kind].counted:
+            self.kernel[event.kind] = self.kernel.get(event.kind, 0) + count
+        else:
+            return False
+        return True
+
+    def add_xid(self, key: str, code: int, count: int, at: float) -> None:
+        """Count an Xid."""
+        name = f"{key}|{code}"
+        if name in self.xids or len(self.xids) < LIMIT:
+            total = self.xids.setdefault(name, Total())
+            total.count += count
+            total.last = at if total.last is None else max(total.last, at)
+
+    def fall(self, key: str, at: float) -> None:
+        """Take a sign that a GPU has fallen off the bus; several signs of one fall count once."""
+        fall = self.falls.setdefault(key, Fall())
+        fall.count += fall.since is None
+        fall.since = at if fall.since is None else max(fall.since, at)
+
+    def works(self, key: str, at: float, grace: float) -> None:
+        """Take note that a GPU answered; its next fall is another one."""
+        fall = self.falls.get(key)
+        if fall is not None and fall.since is not None and at > fall.since + grace:
+            fall.since = None
+
+    def forget(self, keys: Collection[str]) -> None:
+        """Drop what is counted of GPUs that are no more."""
+        self.xids = {name: total for name, total in self.xids.items() if name.partition("|")[0] not in keys}
+        self.falls = {name: fall for name, fall in self.falls.items() if name not in keys}
+
+    def rename(self, old: str, new: str) -> None:
+        """Move what was counted under an address to the GPU that has turned out to be there."""
+        for name in [name for name in self.xids if name.partition("|")[0] == old]:
+            moved = self.xids.pop(name)
+            total = self.xids.setdefault(f"{new}|{name.partition('|')[2]}", Total())
+            total.count += moved.count
+            total.last = max(filter(None, (total.last, moved.last)), default=None)
+        fallen = self.falls.pop(old, None)
+        if fallen is not None:
+            fall = self.falls.setdefault(new, Fall())
+            fall.count, fall.since = fall.count + fallen.count, fallen.since or fall.since
+
+    def is_due(self, places: Places, clock: float) -> bool:
+        """Say whether it is time to tell all of this again: after a while, or since there are other GPUs."""
+        present = {key: card.labels for key, card in places.cards.items()}
+        due = self.told_at is None or clock - self.told_at >= REFRESH or present != self.told_of
+        if due:
+            self.told_at, self.told_of = clock, present
+        return due
+
+    def readings(self, places: Places, wall: float) -> Iterator[Reading]:
+        """Yield what is counted beside the GPUs' own numbers: slow, since it hardly ever changes and there is much of it."""
+        for key in places.cards:
+            for code in BEGIN_AT_0:
+                self.xids.setdefault(f"{key}|{code}", Total())
+        for name, total in self.xids.items():
+            key, _, number = name.partition("|")
+            target = places.target(key)
+            labels = {**target.labels, "xid": number, "severity": xid(int(number)).severity.value}
+            values: dict[Metric, float] = {events.XID_ERRORS: float(total.count)}
+            if total.last is not None:
+                values[events.XID_LAST] = total.last
+            yield slow(Target(subject=events.XID, key=name, labels=labels), values, wall)
+        for name, count in self.sxids.items():
+            switch, number, fatal = name.split("|")
+            labels = {"nvswitch": switch, "sxid": number, "fatal": fatal}
+            yield slow(Target(subject=events.SXID, key=name, labels=labels), {events.SXID_ERRORS: float(count)}, wall)
+        kernel = {metric: float(self.kernel.get(kind, 0)) for kind, metric in events.KERNEL_EVENTS.items()}
+        yield slow(KERNEL, {**kernel, events.KERNEL_LOG_LOST: float(self.lost)}, wall)
+
+
+def slow(target: Target, values: dict[Metric, float], wall: float) -> Reading:
+    """Return a reading that counts for minutes."""
+    return Reading(source="derived", tier=Tier.SLOW, target=target, at=wall, took=0.0, values=values)

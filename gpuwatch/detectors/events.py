@@ -1,0 +1,194 @@
+"""What driver and kernel report: finds the GPU of each event, counts it once, and tells what is not over.
+
+NVML and the kernel log tell of the same things (`witnesses`), about GPUs that they name differently (`places`). What they add up
+to is in `counters`, what belongs together in `stories`.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gpuwatch.catalogue.derived import STATE
+from gpuwatch.catalogue.events import BUS_DROPS, ERRORS_OPEN
+from gpuwatch.catalogue.gpu import GPU, RECOVERY_ACTION
+from gpuwatch.catalogue.host import HOST
+from gpuwatch.detectors import causes, places, stories
+from gpuwatch.detectors.counters import Counters
+from gpuwatch.detectors.detector import Clockwork, derived
+from gpuwatch.detectors.places import Places
+from gpuwatch.detectors.presence import answer, driver_state, works
+from gpuwatch.detectors.stories import Chronicle, Scene, Story
+from gpuwatch.detectors.witnesses import Witnesses
+from gpuwatch.model.alert import Severity
+from gpuwatch.model.event import Event, Likeness, like, together
+from gpuwatch.model.finding import Evidence, Findings
+from gpuwatch.model.metric import Metric
+from gpuwatch.model.reading import Reading
+from gpuwatch.model.target import Target
+from gpuwatch.model.view import View
+
+WAIT = 30.0  # seconds for a GPU to turn out to be at an address: after a start the log is read before NVML has answered
+WAITING = 1024  # events that wait for that
+COMES_BACK = 5.0  # seconds after the last sign of a fall from which an answer counts: an older one may still lie around
+KEPT = 256  # events of one beat that are kept one by one; more are kept by kind and thing
+GONE = frozenset({"lost", "reset_required"})
+DROPPED = (STATE["lost"], STATE["missing"], STATE["reset_required"])
+
+
+class Unplaced(msgspec.Struct, array_like=True):
+    """An event whose GPU is not known yet."""
+
+    event: Event
+    until: float
+
+
+class State(msgspec.Struct):
+    """All that was told so far, in counts and open stories."""
+
+    places: Places = msgspec.field(default_factory=Places)
+    witnesses: Witnesses = msgspec.field(default_factory=Witnesses)
+    counters: Counters = msgspec.field(default_factory=Counters)
+    chronicle: Chronicle = msgspec.field(default_factory=Chronicle)
+    unplaced: list[Unplaced] = []
+    clock: Clockwork = msgspec.field(default_factory=Clockwork)
+
+
+class Events:
+    """The detector."""
+
+    name = "events"
+    version = 1
+
+    def initial(self) -> State:
+        """Return the state of a first start: nothing has happened."""
+        return State()
+
+    def step(self, state: State, view: View, wall: float) -> tuple[State, Findings]:
+        """Look at one beat."""
+        state.clock.tick(wall)
+        clock = state.clock.now
+        state.counters.forget(state.places.learn(view, clock))
+        rename(state)
+        scene = look(view)
+        kept: list[Event] = []
+        is_news = False
+        for event in placed(state, state.witnesses.fresh(view.events), clock):
+            count = state.witnesses.count(event, clock)
+            kept += state.witnesses.keep(event, count, clock)
+            is_news |= state.counters.add(event, count) if count else False
+            if event.subject == GPU.name and causes.rank(event) == causes.LOST:
+                state.counters.fall(event.key, event.at)
+            stories.add(state.chronicle, event, count, clock=clock, wall=wall)
+        kept += state.witnesses.due(clock)
+        stories.settle(state.chronicle, scene, clock, state.places.cards)
+        for entry in view.of(GPU):
+            if entry.values.get(STATE["lost"]) == 1 and entry.target.key in state.places.cards:
+                state.counters.fall(entry.target.key, wall)
+        for key, at in scene.working.items():
+            state.counters.works(key, at, COMES_BACK)
+        return state, Findings(*told(state, scene, wall, is_news=is_news), events=bounded(kept))
+
+
+def placed(state: State, events: Iterable[Event], clock: float) -> list[Event]:
+    """Return the events that can be told now, the oldest first, each with its GPU where it has one."""
+    found: list[Event] = []
+    waiting: list[Unplaced] = []
+    for one in [*state.unplaced, *(Unplaced(event, clock + WAIT) for event in events)]:
+        event = state.places.place(one.event)
+        if event is not None:
+            found.append(event)
+        elif one.until <= clock:
+            found.append(places.settled(one.event))
+        else:
+            waiting.append(one)
+    found += [places.settled(one.event) for one in waiting[:-WAITING]]
+    state.unplaced = waiting[-WAITING:]
+    return found
+
+
+def rename(state: State) -> None:
+    """Give what is known by an address to the GPU that has turned out to be there."""
+    keys = {name.partition("|")[0] for name in state.counters.xids} | state.counters.falls.keys()
+    keys |= {story.key for story in state.chronicle.open if story.subject == GPU.name}
+    for old, new in places.renamed(keys, state.places).items():
+        state.counters.rename(old, new)
+        for story in state.chronicle.open:
+            if (story.subject, story.key) == (GPU.name, old):
+                story.key = new
+
+
+def look(view: View) -> Scene:
+    """Return what a beat says about the GPUs: which work, which are gone, of which the driver wants nothing."""
+    working: dict[str, float] = {}
+    wants_nothing: dict[str, float] = {}
+    gone: set[str] = set()
+    is_unloaded = driver_state(view) == "not_loaded"  # whoever loads it again resets every GPU with that
+    for entry in view.of(GPU):
+        key, reading = entry.target.key, answer(entry)
+        if is_unloaded or (reading is not None and reading.fault is not None and reading.fault.kind in GONE):
+            gone.add(key)
+        elif reading is not None and works(reading):
+            working[key] = reading.at
+        if entry.values.get(RECOVERY_ACTION["none"]) == 1:
+            wants_nothing[key] = entry.at(RECOVERY_ACTION["none"]) or 0.0
+    boot = next((entry.target.info.get("boot_id", "") for entry in view.of(HOST)), "")
+    return Scene(boot, working, gone, wants_nothing)
+
+
+def told(
+    state: State, scene: Scene, wall: float, *, is_news: bool
+) -> tuple[tuple[Reading, ...], dict[tuple[Target, Metric], Evidence]]:
+    """Return the numbers, and the evidence of what is open."""
+    readings: list[Reading] = []
+    evidence: dict[tuple[Target, Metric], Evidence] = {}
+    open_now = [story for story in state.chronicle.open if story.subject == GPU.name]
+    for key in dict.fromkeys((*state.places.cards, *(story.key for story in open_now))):
+        target = state.places.target(key)
+        mine = [story for story in open_now if story.key == key]
+        gravest = max(mine, key=lambda story: (story.severity.rank, story.last), default=None)
+        level = Severity.INFO if gravest is None else gravest.severity
+        fall = state.counters.falls.get(key)
+        values: dict[Metric, float] = {BUS_DROPS: 0.0 if fall is None else float(fall.count)}
+        for name, metric in ERRORS_OPEN.items():
+            values[metric] = float(level.rank >= Severity(name).rank)
+            if gravest is not None and values[metric]:
+                evidence[target, metric] = of_errors(gravest)
+        readings.append(derived(target, values, {}, wall))
+        if gravest is not None and level is not Severity.INFO and key not in scene.working:
+            evidence |= dict.fromkeys(((target, metric) for metric in DROPPED), of_drop(gravest))
+    if state.counters.is_due(state.places, state.clock.now) or is_news:
+        readings += state.counters.readings(state.places, wall)
+    return tuple(readings), evidence
+
+
+def of_errors(story: Story) -> Evidence:
+    """Return the evidence of a story."""
+    times = "once" if story.count == 1 else f"{story.count} times"
+    return Evidence(
+        numbers={"errors": float(sum(one.count for one in story.tallies.values()))},
+        words={
+            "cause": story.title,
+            "code": "" if story.code is None else str(story.code),
+            "count": times,
+            "also": f" (also {story.also})" if story.also else "",
+            "action": story.action,
+            "line": story.words,
+        },
+    )
+
+
+def of_drop(story: Story) -> Evidence:
+    """Return what a story adds to the news that a GPU is gone (`inventory` tells it)."""
+    wanted = causes.RECOVERIES.get(story.recovery)
+    return Evidence(words={"reported": story.title + (f" (recovery: {wanted})" if wanted else "")})
+
+
+def bounded(kept: list[Event]) -> tuple[Event, ...]:
+    """Return the events of one beat for the store; of a flood one for each kind and thing."""
+    if len(kept) <= KEPT:
+        return tuple(kept)
+    found: dict[Likeness, Event] = {}
+    for event in kept:
+        first = found.get(like(event))
+        found[like(event)] = event if first is None else together(first, event.count, event.mark)
+    return tuple(found.values())[:KEPT]

@@ -1,0 +1,100 @@
+"""Which GPU an event is of: NVML names it by UUID, the kernel by its PCI address, or by that of a port above it."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import msgspec
+
+from gpuwatch.catalogue.gpu import GPU
+from gpuwatch.catalogue.host import PCI
+from gpuwatch.model.event import Event
+from gpuwatch.model.pci import address_of, spelled
+from gpuwatch.model.target import Target
+from gpuwatch.model.view import View
+
+FORGET = 7200.0  # seconds after which a GPU that nobody lists any more is forgotten, with its counts
+ON_THE_BUS = "aer_"  # kinds that are told of whichever device on the path had the error
+
+
+class Card(msgspec.Struct):
+    """One GPU, there or gone."""
+
+    labels: dict[str, str]
+    info: dict[str, str]
+    seen: float  # the detector's own clock
+
+    @property
+    def pci(self) -> str:
+        """Its address on the bus as sysfs writes it, "" where it is not known."""
+        return self.info.get("pci_bus_id", "")
+
+
+class Places(msgspec.Struct):
+    """All GPUs by key, also those that are gone, and which of them lies below each port of the bus."""
+
+    cards: dict[str, Card] = {}
+    ports: dict[str, str] = {}  # address of a port -> address of the GPU below it
+
+    def learn(self, view: View, clock: float) -> list[str]:
+        """Take in what a view shows; returns the GPUs that nobody has listed for long, which are forgotten."""
+        for entry in view.of(GPU):
+            target = entry.target
+            if entry.readings and not target.key.startswith("missing-"):  # those are placeholders of the inventory
+                self.cards[target.key] = Card(dict(target.labels), dict(target.info), clock)
+        for entry in view.of(PCI):
+            for port in entry.target.info.get("ports", "").split():
+                self.ports[port] = entry.target.key
+        gone = [key for key, card in self.cards.items() if clock - card.seen > FORGET]
+        for key in gone:
+            del self.cards[key]
+        return gone
+
+    def target(self, key: str) -> Target:
+        """Return the target of a GPU; one that NVML never opened goes by its address."""
+        card = self.cards.get(key)
+        if card is not None:
+            return Target(subject=GPU, key=key, labels=card.labels, info=card.info)
+        return Target(subject=GPU, key=key, labels={"gpu": key, "uuid": key}, info={"pci_bus_id": key} if ":" in key else {})
+
+    def at(self, address: str) -> str:
+        """Return the key of the GPU at an address, that of the one that was heard of last; "" where none is known."""
+        found = [(card.seen, key) for key, card in self.cards.items() if card.pci == address]
+        return max(found)[1] if found else ""
+
+    def place(self, event: Event) -> Event | None:
+        """Return the event with the key of its GPU; None where that GPU may yet turn out."""
+        if event.kind.startswith(ON_THE_BUS):
+            return self.on_the_bus(event)
+        if event.subject != GPU.name or event.key in self.cards:
+            return event
+        uuid, index = event.facts.get("uuid", ""), event.facts.get("index", "")
+        where = spelled_as_sysfs(event.key)
+        key = uuid if uuid in self.cards else self.at(where)
+        if not key and index and not event.key:
+            key = next((key for key, card in self.cards.items() if card.labels.get("gpu") == index), "")
+        return replace(event, key=key) if key else None
+
+    def on_the_bus(self, event: Event) -> Event | None:
+        """Return an error of the bus as one of the GPU that it is on the path of, if it is; None where the bus is not known."""
+        where = spelled_as_sysfs(event.key)
+        below = self.at(where) or self.at(self.ports.get(event.key, "")) or self.at(self.ports.get(where, ""))
+        if below:
+            return replace(event, subject=GPU.name, key=below)
+        return event if self.ports else None
+
+
+def spelled_as_sysfs(address: str) -> str:
+    """Return a PCI address of a GPU as its target has it; what is none stays as it is."""
+    found = address_of(address)
+    return address if found is None else spelled(found)
+
+
+def settled(event: Event) -> Event:
+    """Return an event whose GPU has not turned out, under the address that it came with."""
+    return replace(event, key=spelled_as_sysfs(event.key)) if event.subject == GPU.name else event
+
+
+def renamed(keys: Iterable[str], places: Places) -> dict[str, str]:
+    """Return the GPUs that were known by their address only and have a UUID now: old key -> new key."""
+    found = {key: places.at(key) for key in keys if ":" in key and key not in places.cards}
+    return {old: new for old, new in found.items() if new}

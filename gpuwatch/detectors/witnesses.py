@@ -1,0 +1,120 @@
+"""NVML and the kernel log tell of the same Xid: each event counts once, and none twice after a restart.
+
+NVML tells sooner and without words; what it tells is held back for a moment for the kernel's line, which is kept in its place.
+"""
+
+from dataclasses import replace
+
+import msgspec
+
+from gpuwatch.detectors import causes
+from gpuwatch.model.event import Event
+
+SAME = 2.0  # seconds between the two tellings of one event (design.md 3)
+NEAR = 0.5  # seconds between tellings by one source that are taken together
+MEMORY = 60.0  # seconds for which the second telling may be late in coming
+HOLD = 3.0  # seconds for which NVML's telling waits for the kernel's
+POOL = 32  # tellings of one trouble that wait for their second
+TWICE = frozenset({"xid", "recovery_action"})  # kinds that two sources tell of
+
+
+def trouble(event: Event) -> str:
+    """Return what two tellings of one event have in common."""
+    return f"{event.key}|{causes.label(event)}"
+
+
+class Lone(msgspec.Struct, array_like=True):
+    """A telling whose second one has not come yet."""
+
+    at: float
+    source: str
+    count: int
+    heard: float  # the detector's own clock
+
+
+class Held(msgspec.Struct, array_like=True):
+    """An event of NVML that waits for the kernel's line."""
+
+    event: Event
+    until: float
+
+
+class Witnesses(msgspec.Struct):
+    """What was told so far. `high` is the last kernel record of this boot that was taken in."""
+
+    boot: str = ""
+    high: int = -1
+    lone: dict[str, list[Lone]] = {}
+    held: dict[str, list[Held]] = {}
+
+    def fresh(self, events: tuple[Event, ...]) -> list[Event]:
+        """Return the events that were not taken in before, by their marks.
+
+        A flood is folded on its way, so marks of one beat lie across each other: all of them are held against those before it.
+        """
+        found: list[Event] = []
+        high, boot = self.high, self.boot
+        for event in events:
+            event_boot, _, numbers = event.mark.rpartition(":")
+            first, _, last = numbers.partition("-")
+            if not event_boot or not first.isdecimal():
+                found.append(event)
+                continue
+            before = high if event_boot == boot else -1
+            end = int(last) if last.isdecimal() else int(first)
+            if event_boot != self.boot:
+                self.boot, self.high = event_boot, -1
+            self.high = max(self.high, end)
+            if end <= before:
+                continue
+            if int(first) <= before:  # begun before the restart: no more than the records since then can be new
+                found.append(replace(event, count=max(1, min(event.count, end - before))))
+            else:
+                found.append(event)
+        return found
+
+    def count(self, event: Event, clock: float) -> int:
+        """Return how many of these were not told by the other source."""
+        if event.kind not in TWICE:
+            return event.count
+        name = trouble(event)
+        pool = [one for one in self.lone.get(name, ()) if clock - one.heard <= MEMORY]
+        rest = event.count
+        for one in pool:
+            if one.source != event.source and abs(one.at - event.at) <= SAME:
+                both = min(one.count, rest)
+                one.count -= both
+                rest -= both
+        near = next((one for one in pool if one.source == event.source and abs(one.at - event.at) <= NEAR), None)
+        if near is not None:
+            near.count, near.heard = near.count + rest, clock
+        elif rest:
+            pool.append(Lone(event.at, event.source, rest, clock))
+        self.lone[name] = [one for one in pool if one.count][-POOL:]
+        return rest
+
+    def keep(self, event: Event, count: int, clock: float) -> list[Event]:
+        """Return what is to be kept of an event of which so many are new."""
+        if event.kind not in TWICE:
+            return [event]
+        name = trouble(event)
+        held = self.held.get(name, [])
+        if event.source == "nvml":
+            if count and held and abs(held[-1].event.at - event.at) <= NEAR:
+                held[-1].event = replace(held[-1].event, count=held[-1].event.count + count)
+            elif count:
+                self.held[name] = [*held, Held(replace(event, count=count), clock + HOLD)]
+            return []
+        waiting = [one for one in held if abs(one.event.at - event.at) <= SAME]
+        if waiting:
+            self.held[name] = [one for one in held if all(one is not other for other in waiting)]
+        total = count + sum(one.event.count for one in waiting)
+        return [replace(event, count=total)] if total else []
+
+    def due(self, clock: float) -> list[Event]:
+        """Return the events of NVML for which no line has come, and forget what is long past."""
+        over = [one.event for held in self.held.values() for one in held if one.until <= clock]
+        waiting = {name: [one for one in held if one.until > clock] for name, held in self.held.items()}
+        self.held = {name: held for name, held in waiting.items() if held}
+        self.lone = {name: pool for name, pool in self.lone.items() if pool and clock - pool[-1].heard <= MEMORY}
+        return over

@@ -1,0 +1,129 @@
+"""What has happened, as JSON: `/api/v1/events?since=&until=&limit=&gpu=`, times in seconds since 1970."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from gpuwatch import __version__
+from gpuwatch.catalogue.events import KINDS
+from gpuwatch.catalogue.gpu import GPU
+from gpuwatch.catalogue.xids import xid
+from gpuwatch.export.message import Request, Response, Route
+from gpuwatch.model.event import Event
+from gpuwatch.model.view import View
+
+PATH = "/api/v1/events"
+NAMES = ("since", "until", "limit", "gpu")
+MOST, USUAL = 10_000, 1_000
+EVER = 2.0**40  # seconds since 1970
+
+
+class Answers(Protocol):
+    """Who knows what has happened; from any thread."""
+
+    def view(self) -> View:
+        """Return what is known now."""
+        ...
+
+    def events(self, since: float, until: float, limit: int, key: str | None) -> Sequence[Event]:
+        """Return the newest events of that time, the oldest of them first."""
+        ...
+
+
+class Told(msgspec.Struct, frozen=True):
+    """One event. `name` says what it is; `gpu` is the index that its GPU has now, "" where there is none."""
+
+    at: float
+    source: str
+    kind: str
+    name: str
+    severity: str
+    subject: str
+    key: str
+    gpu: str
+    code: int | None
+    count: int
+    words: str
+    facts: Mapping[str, str]
+
+
+class EventsDocument(msgspec.Struct, frozen=True):
+    """The events, the oldest first."""
+
+    version: str
+    events: list[Told]
+
+
+def route(answers: Answers) -> Route:
+    """Return the route; it reads the disk."""
+    return Route(PATH, lambda request: events(answers, request), slow=True)
+
+
+def events(answers: Answers, request: Request) -> Response:
+    """Answer with the events that are asked for; what cannot be understood is said in words."""
+    indexes = {entry.target.key: entry.target.labels.get("gpu", "") for entry in answers.view().of(GPU)}
+    try:
+        since, until, limit, key = wanted(request.query, indexes)
+    except ValueError as error:
+        return Response.text(400, str(error))
+    found = answers.events(since, until, limit, key)
+    return Response.json(EventsDocument(__version__, [told(event, indexes) for event in found]))
+
+
+def wanted(query: Mapping[str, str], indexes: Mapping[str, str]) -> tuple[float, float, int, str | None]:
+    """Read a question; raises ValueError in words."""
+    for name in query:
+        if name not in NAMES:
+            raise ValueError(f"{name[:40]!r} is not known here; known are {', '.join(NAMES)}")
+    since, until = (moment(query.get(name), name, usual) for name, usual in (("since", -EVER), ("until", EVER)))
+    text = query.get("limit", str(USUAL))
+    if not (text.isdecimal() and text.isascii() and len(text) < 9 and 1 <= int(text) <= MOST):
+        raise ValueError(f"limit: expected a number from 1 to {MOST}, got {text[:40]!r}")
+    return since, until, int(text), card(query.get("gpu"), indexes)
+
+
+def moment(text: str | None, name: str, usual: float) -> float:
+    """Read a time; raises ValueError in words."""
+    if text is None:
+        return usual
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not -EVER <= found <= EVER:
+        raise ValueError(f"{name}: expected seconds since 1970, got {text[:40]!r}")
+    return found
+
+
+def card(text: str | None, indexes: Mapping[str, str]) -> str | None:
+    """Return the key of a GPU that is given by its index, UUID or PCI address; raises ValueError for an index that none has."""
+    if text is None:
+        return None
+    if not text.isdecimal():
+        return text  # one that is gone for good has no index, but a past
+    found = next((key for key, index in indexes.items() if index == text), None)
+    if found is None:
+        known = ", ".join(sorted(indexes.values())) or "none"
+        raise ValueError(f"gpu: no GPU has the index {text[:40]!r}; known are {known}")
+    return found
+
+
+def told(event: Event, indexes: Mapping[str, str]) -> Told:
+    """Return an event as a document."""
+    name = xid(event.code).name if event.kind == "xid" and event.code is not None else KINDS[event.kind].help.rstrip(".")
+    return Told(
+        at=event.at,
+        source=event.source,
+        kind=event.kind,
+        name=name,
+        severity=event.severity.value,
+        subject=event.subject,
+        key=event.key,
+        gpu=indexes.get(event.key, "") if event.subject == GPU.name else "",
+        code=event.code,
+        count=event.count,
+        words=event.words,
+        facts=event.facts,
+    )

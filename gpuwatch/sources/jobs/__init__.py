@@ -1,0 +1,238 @@
+"""Whose work is on the GPUs: owner, command, job, loaders, and what they use of the CPU. A thread of the daemon reads it.
+
+/proc and cgroup files do not block. Names may: those of users (LDAP) and of containers (files on a disk) are looked up in
+threads of their own (`lookups.py`), and numbers stand in their place until they come. NVML's lists come from the board.
+
+A further runtime or scheduler: its pattern in `home.py`, and where its names are in `containers.py`.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from gpuwatch.catalogue.own import OWN
+from gpuwatch.catalogue.process import (
+    HOLDER,
+    HOLDER_MEMORY,
+    HOLDER_UTILIZATION,
+    JOB,
+    JOB_CPU,
+    JOB_CPU_ALLOWED,
+    JOB_CPU_THROTTLED,
+    JOB_GPU_ACCESS_MISSING,
+    PROCESS,
+    PROCESS_BLOCKED,
+    PROCESS_CPU,
+    PROCESS_GPU,
+    PROCESS_GPU_MEMORY,
+    PROCESS_GPU_UTILIZATION,
+    PROCESS_IO_WAIT,
+    PROCESS_RESIDENT,
+    PROCESSES_DROPPED,
+)
+from gpuwatch.config import Config
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.metric import Metric
+from gpuwatch.model.reading import Absence, Reading, Tier
+from gpuwatch.model.target import Target
+from gpuwatch.model.view import Entry, View
+from gpuwatch.sources import sysfs
+from gpuwatch.sources.jobs import containers, devices, owners, process
+from gpuwatch.sources.jobs.containers import Named
+from gpuwatch.sources.jobs.home import Home
+from gpuwatch.sources.jobs.limits import Hierarchies, cores
+from gpuwatch.sources.jobs.lookups import Lookups
+from gpuwatch.sources.jobs.process import Process
+from gpuwatch.sources.jobs.roll import Caller, Job, Roll, everybody
+from gpuwatch.sources.look import Look
+from gpuwatch.sources.source import Answer, Source
+
+SOURCE = "jobs"
+NUMBERS = (PROCESS_CPU, PROCESS_RESIDENT, PROCESS_BLOCKED, PROCESS_IO_WAIT)
+MOVED = {HOLDER_MEMORY: PROCESS_GPU_MEMORY, HOLDER_UTILIZATION: PROCESS_GPU_UTILIZATION}
+
+
+class Jobs:
+    """The processes on the GPUs. Used by one thread."""
+
+    def __init__(self, config: Config, clock: Clock, view: Callable[[], View]) -> None:
+        self._config, self._clock, self._view = config, clock, view
+        self._proc, self._sys = config.paths.proc, config.paths.sys
+        self._root, self._dev = Path(config.paths.root), Path(config.paths.dev)
+        self._users: Lookups[int, str] = Lookups("user names", partial(owners.find, self._root), clock)
+        self._names: Lookups[Home, Named] = Lookups("container names", partial(containers.find, self._root), clock)
+        self._caller = Caller(self._proc, self._names.get, self._user, config.processes.limit)
+        self._hierarchies = Hierarchies(self._sys)
+        self._thorough = True  # in the next normal round
+        self._accounted = False
+        self._followed: dict[int, tuple[Target, int]] = {}  # by pid, with its ticks
+        self._told: dict[Target, None] = {}
+
+    def ask(self, tier: Tier, skip: frozenset[str], answer: Answer) -> None:  # noqa: ARG002 - nothing here can hang
+        """Read what belongs to this tier."""
+        if tier is Tier.FAST:
+            self._follow(answer)
+        elif tier is Tier.NORMAL:
+            self._call(answer)
+        else:
+            self._thorough = True
+        answer.done()
+
+    def close(self) -> None:
+        """Let go of the threads that look names up."""
+        self._users.close()
+        self._names.close()
+
+    def _user(self, uid: int) -> str:
+        """Return what a user is called, as far as people may know."""
+        how = self._config.privacy.users
+        if how == "off":
+            return ""
+        return str(uid) if how == "uid" else self._users.get(uid) or str(uid)
+
+    def _call(self, answer: Answer) -> None:
+        """Find out who is there, and tell of all of them but what changes fast."""
+        self._users.begin()
+        self._names.begin()
+        self._accounted = sysfs.fact(f"{self._proc}/sys/kernel/task_delayacct") != "0"  # before 5.14 it was always counted
+        holders = [entry for entry in self._view().of(HOLDER) if entry.readings]
+        chosen, dropped = choose(holders, self._config.processes.limit)
+        wanted = {pid: ticks for pid, ticks in chosen if ticks is not None}
+        roll = self._caller.call(wanted, thorough=self._thorough)
+        self._thorough = False
+        told = [
+            *(self._held(entry, roll) for entry in holders if identity(entry) in chosen),
+            *(self._job(job) for job in roll.jobs.values()),
+        ]
+        for reading in told:
+            answer.reading(reading)
+        self._end((target for target in self._told if target not in {one.target for one in told}), Tier.NORMAL, answer)
+        self._told = dict.fromkeys(one.target for one in told)
+        self._take(roll, holders, answer)
+        answer.reading(self._reading(Target(subject=OWN, key=""), {PROCESSES_DROPPED: float(dropped + roll.dropped)}))
+
+    def _take(self, roll: Roll, holders: Iterable[Entry], answer: Answer) -> None:
+        """Take on those whose CPU is followed from now on; those who are no longer among them are over."""
+        places: dict[int, dict[str, Entry]] = {}
+        for entry in holders:
+            pid, ticks = identity(entry)
+            if ticks is not None:
+                places.setdefault(pid, {})[entry.target.labels["uuid"]] = entry
+        before, self._followed = self._followed, {}
+        for one, job, role in everybody(roll.jobs.values()):
+            gpus = list(places.get(one.pid, {}).values()) if role == "gpu" else []
+            where = {name: gpus[0].target.labels[name] for name in ("gpu", "uuid")} if len(gpus) == 1 else {}
+            labels = labels_of(one, job, role) | where
+            target = Target(subject=PROCESS, key=f"{one.pid}:{one.start}", labels=labels, info=facts_of(job))
+            self._followed[one.pid] = target, one.ticks
+        present = {target for target, _ in self._followed.values()}
+        self._end((target for target, _ in before.values() if target not in present), Tier.FAST, answer)
+        if not before:
+            self._follow(answer)
+
+    def _follow(self, answer: Answer) -> None:
+        """Tell what the known processes use now."""
+        for pid, (target, ticks) in list(self._followed.items()):
+            at, started = self._clock.wall(), self._clock.mono()
+            found = process.stat(self._proc, pid)
+            if found is None or found.ticks != ticks:  # its number may be another one's by now
+                del self._followed[pid]
+                self._end((target,), Tier.FAST, answer)
+                continue
+            values = process.values(found, accounted=self._accounted)
+            absent = {metric: Absence.UNSUPPORTED for metric in NUMBERS if metric not in values}
+            took = self._clock.mono() - started
+            answer.reading(Reading(source=SOURCE, tier=Tier.FAST, target=target, at=at, took=took, values=values, absent=absent))
+
+    def _held(self, entry: Entry, roll: Roll) -> Reading:
+        """Return what NVML says of one process on one GPU, with its name and job."""
+        pid, _ = identity(entry)
+        labels, info = entry.target.labels, dict(entry.target.info)
+        job = roll.of.get(pid)
+        one = next((one for one in job.gpus if one.pid == pid), None) if job is not None else None
+        if one is None or job is None:  # not visible from here, or just ended
+            own = {"pid": str(pid), "start": "", "command": "", "job": "", "role": "gpu"}
+            key = entry.target.key
+        else:
+            own = labels_of(one, job, "gpu")
+            key = f"{labels['uuid']}/{labels['gi']}/{labels['ci']}/{one.pid}:{one.start}"
+            info |= facts_of(job)
+        target = Target(subject=PROCESS_GPU, key=key, labels=own | {name: labels[name] for name in ("gpu", "uuid")}, info=info)
+        return Reading(
+            source=SOURCE,
+            tier=Tier.NORMAL,
+            target=target,
+            at=entry.readings[0].at,
+            took=0.0,
+            values={MOVED[metric]: value for metric, value in entry.values.items()},
+            absent={MOVED[metric]: why for metric, why in entry.absent.items()},
+        )
+
+    def _job(self, job: Job) -> Reading:
+        """Return what a job has used of the CPU, and may use."""
+        paths, marker = job.gpus[0].groups, job.home.marker
+        target = Target(subject=JOB, key=job.key, labels={"scheduler": job.scheduler, "job": job.name}, info=facts_of(job))
+        look = Look(SOURCE, Tier.NORMAL, target, self._clock)
+        if marker:
+            look.take(JOB_CPU, lambda: self._hierarchies.cpu_seconds(paths, marker))
+            look.take(JOB_CPU_THROTTLED, lambda: self._hierarchies.throttled_seconds(paths, marker))
+        else:  # a session has other work in it
+            look.lack((JOB_CPU, JOB_CPU_THROTTLED), Absence.UNSUPPORTED)
+        look.take(JOB_CPU_ALLOWED, lambda: self._allowed(job))
+        if job.home.container:
+            look.take(JOB_GPU_ACCESS_MISSING, lambda: devices.missing(self._hierarchies, self._root, self._dev, job.home, paths))
+        return look.reading()
+
+    def _allowed(self, job: Job) -> float | None:
+        """Return the cores that a job may use: its affinity and cpuset, as far as they are online, up to its quota."""
+        paths, marker = job.gpus[0].groups, job.home.marker
+        mine = frozenset[int]().union(*(one.cpus for one in (*job.gpus, *job.loaders)))
+        for limit in (self._hierarchies.cpus(paths, marker), cores(sysfs.fact(f"{self._sys}/devices/system/cpu/online"))):
+            mine = (mine & limit or mine) if limit else mine
+        quota = self._hierarchies.quota(paths, marker)
+        known = [amount for amount in (float(len(mine)), quota) if amount]
+        return min(known, default=None)
+
+    def _end(self, targets: Iterable[Target], tier: Tier, answer: Answer) -> None:
+        """Say that these are over."""
+        for target in targets:
+            answer.reading(self._reading(target, {}, tier))
+
+    def _reading(self, target: Target, values: dict[Metric, float], tier: Tier = Tier.NORMAL) -> Reading:
+        return Reading(source=SOURCE, tier=tier, target=target, at=self._clock.wall(), took=0.0, values=values)
+
+
+def identity(entry: Entry) -> tuple[int, int | None]:
+    """Return pid and start of a holder; no start where it cannot be seen from here."""
+    labels = entry.target.labels
+    return int(labels["pid"]), int(labels["ticks"]) if labels["ticks"] else None
+
+
+def choose(holders: Iterable[Entry], limit: int) -> tuple[set[tuple[int, int | None]], int]:
+    """Return the processes with the most GPU memory, and how many there are beyond."""
+    memory: dict[tuple[int, int | None], float] = {}
+    for entry in holders:
+        who = identity(entry)
+        memory[who] = memory.get(who, 0.0) + entry.values.get(HOLDER_MEMORY, 0.0)
+    ordered = sorted(memory, key=lambda who: -memory[who])
+    return set(ordered[:limit]), max(0, len(ordered) - limit)
+
+
+def labels_of(one: Process, job: Job, role: str) -> dict[str, str]:
+    """Return the labels of a process."""
+    return {"pid": str(one.pid), "start": str(one.start), "command": one.comm, "job": job.name, "role": role}
+
+
+def facts_of(job: Job) -> dict[str, str]:
+    """Return the text facts of a job, for its processes too."""
+    facts = job.info | {"scheduler": job.scheduler, "key": job.key}
+    if job.user:
+        facts["uid"] = job.uid
+    if job.named.why:
+        facts["why"] = job.named.why
+    return facts
+
+
+def source(config: Config, clock: Clock, view: Callable[[], View]) -> Source:
+    """Return the processes on the GPUs as a source; `view` gives what the board knows, NVML's lists in it."""
+    return Jobs(config, clock, view)

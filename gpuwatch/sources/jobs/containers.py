@@ -1,0 +1,166 @@
+"""Names of containers and pods, from the files that their runtimes keep; never through a socket, which is as good as root.
+
+Those files hold arguments and environments as well: nothing but the names is decoded, and nothing else is kept.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from gpuwatch import plainfile
+from gpuwatch.model.escape import printable
+from gpuwatch.sources import sysfs
+from gpuwatch.sources.jobs.home import Home
+
+GOOD_FOR = 3600.0  # seconds for which a name holds
+UNKNOWN_FOR = 60.0  # seconds until a name that could not be read is tried again
+DOCKER = ("var/lib/docker", "var/snap/docker/common/var-lib-docker")
+CONTAINERD = "run/containerd/io.containerd.runtime.v2.task"
+CRI = (f"{CONTAINERD}/k8s.io", "run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io")
+CRIO = "run/containers/storage/overlay-containers"
+PODMAN = "var/lib/containers/storage/overlay-containers/containers.json"
+POD_LOGS = "var/log/pods"  # NAMESPACE_NAME_UID a pod (kubelet)
+# Annotations that say name, pod and namespace: of containerd's CRI plugin, of CRI-O, of nerdctl
+ANNOTATIONS = (
+    ("io.kubernetes.cri.container-name", "io.kubernetes.cri.sandbox-name", "io.kubernetes.cri.sandbox-namespace"),
+    ("io.kubernetes.container.name", "io.kubernetes.pod.name", "io.kubernetes.pod.namespace"),
+    ("nerdctl/name", "", "nerdctl/namespace"),
+)
+
+
+class Docker(msgspec.Struct, rename="pascal"):
+    """config.v2.json."""
+
+    name: str = ""
+
+
+class Daemon(msgspec.Struct, rename="kebab"):
+    """/etc/docker/daemon.json."""
+
+    data_root: str = ""
+    graph: str = ""  # what it was called before 17.05
+
+
+class Oci(msgspec.Struct):
+    """config.json of an OCI bundle."""
+
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Podman(msgspec.Struct):
+    """One container in podman's list."""
+
+    id: str = ""
+    names: list[str] = msgspec.field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a container is called. `why` says in words why `name` is "" (and nothing else is known)."""
+
+    name: str = ""
+    pod: str = ""
+    namespace: str = ""
+    why: str = ""
+
+
+def find(root: Path, home: Home) -> tuple[Named, float]:
+    """Return the name of a home's container or pod, and for how long that holds."""
+    problems: list[str] = []
+    for ask in (docker, oci, podman, pod):
+        try:
+            found = ask(root, home)
+        except PermissionError:
+            problems.append("no permission for the runtime's state files")
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        else:
+            if found is not None:
+                return found, GOOD_FOR
+    return Named(why=problems[0] if problems else "no state file of a runtime names it"), UNKNOWN_FOR
+
+
+def docker(root: Path, home: Home) -> Named | None:
+    """Ask Docker's own files."""
+    denied = False
+    for place in docker_roots(root):
+        try:
+            found = msgspec.json.decode(raw(place / "containers" / home.container / "config.v2.json"), type=Docker)
+        except PermissionError:
+            denied = True
+        except FileNotFoundError:
+            continue
+        else:
+            if found.name:
+                return Named(printable(found.name.lstrip("/")))
+    if denied:
+        raise PermissionError
+    return None
+
+
+def docker_roots(root: Path) -> Iterator[Path]:
+    """Yield where Docker may keep its containers."""
+    try:
+        said = msgspec.json.decode(raw(root / "etc/docker/daemon.json"), type=Daemon)
+    except (OSError, msgspec.MsgspecError):
+        said = Daemon()
+    for place in (said.data_root, said.graph, *DOCKER):
+        if place:
+            yield root / place.lstrip("/")
+
+
+def oci(root: Path, home: Home) -> Named | None:
+    """Ask the bundle that the runtime was started with: containerd (Kubernetes, nerdctl), CRI-O."""
+    denied = False
+    for folder in bundles(root, home.container):
+        try:
+            annotations = msgspec.json.decode(raw(folder / "config.json"), type=Oci).annotations
+        except PermissionError:
+            denied = True
+        except FileNotFoundError:
+            continue
+        else:
+            for keys in ANNOTATIONS:
+                name, of_pod, namespace = (printable(annotations.get(key, "")) for key in keys)
+                if name or of_pod:
+                    return Named(name, of_pod, namespace)
+    if denied:
+        raise PermissionError
+    return None
+
+
+def bundles(root: Path, container: str) -> Iterator[Path]:
+    """Yield where the bundle of a container may be."""
+    for place in CRI:
+        yield root / place / container
+    for namespace in sysfs.entries(root / CONTAINERD)[:32]:
+        if namespace not in ("k8s.io", "moby"):
+            yield root / CONTAINERD / namespace / container
+    yield root / CRIO / container / "userdata"
+
+
+def podman(root: Path, home: Home) -> Named | None:
+    """Ask podman's list of root's containers."""
+    if home.scheduler not in ("podman", "container"):
+        return None
+    listed: Mapping[str, list[str]] = {one.id: one.names for one in msgspec.json.decode(raw(root / PODMAN), type=list[Podman])}
+    names = listed.get(home.container)
+    return Named(printable(names[0])) if names else None
+
+
+def pod(root: Path, home: Home) -> Named | None:
+    """Ask the names of the folders in which kubelet keeps the logs: everybody may read them."""
+    if not home.pod:
+        return None
+    for name in sysfs.names(root / POD_LOGS):
+        parts = name.split("_")
+        if len(parts) == 3 and parts[2] == home.pod:
+            return Named(pod=printable(parts[1]), namespace=printable(parts[0]))
+    return None
+
+
+def raw(path: Path) -> bytes:
+    """Return the bytes of a state file; raises OSError."""
+    return plainfile.raw(path, plainfile.LIMIT)

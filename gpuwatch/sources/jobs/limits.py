@@ -1,0 +1,118 @@
+"""What a job's control group has used, and which cores it may use: files of cgroup v1, v2 and both at once. They cannot block."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from gpuwatch.sources import sysfs
+from gpuwatch.sources.jobs.home import UNIFIED, own_group
+
+MICROSECONDS, NANOSECONDS = 1e-6, 1e-9
+DEEPEST = 32  # control groups above one that are looked at
+
+
+class Hierarchies:
+    """Where the control groups are mounted: `v2` alone, or a folder a controller, with v2 beside it in `unified`."""
+
+    def __init__(self, sys: str) -> None:
+        self._root = Path(sys) / "fs/cgroup"
+        self.is_unified = sysfs.exists(self._root / "cgroup.controllers")
+
+    def place(self, paths: Mapping[str, str], controller: str, marker: str) -> Path | None:
+        """Return the folder of a job's own group for this controller, None where it has none."""
+        path = paths.get(UNIFIED if self.is_unified else controller)
+        own = own_group(path, marker) if path else ""
+        # "/.." leads out of our own control group namespace: what lies there is not mounted for us.
+        if not own or own == "/" or ".." in own.split("/"):
+            return None
+        return self.mount(controller) / own.lstrip("/")
+
+    def mount(self, controller: str) -> Path:
+        """Return the top folder of a controller."""
+        if self.is_unified:
+            return self._root
+        for name in (controller, "cpu,cpuacct", "cpuacct,cpu"):
+            if controller in name.split(",") and sysfs.exists(self._root / name):
+                return self._root / name
+        return self._root / controller
+
+    def above(self, place: Path, controller: str) -> Iterator[Path]:
+        """Yield a group and those around it, up to the root's children."""
+        top = self.mount(controller)
+        for _ in range(DEEPEST):
+            if place == top or top not in place.parents:
+                return
+            yield place
+            place = place.parent
+
+    def cpu_seconds(self, paths: Mapping[str, str], marker: str) -> float:
+        """Return the CPU time of the group; raises OSError or ValueError where it is not told."""
+        if self.is_unified:
+            return stat(self._need(paths, "cpu", marker) / "cpu.stat")["usage_usec"] * MICROSECONDS
+        return sysfs.number(self._need(paths, "cpuacct", marker) / "cpuacct.usage") * NANOSECONDS
+
+    def throttled_seconds(self, paths: Mapping[str, str], marker: str) -> float:
+        """Return for how long its quota stopped it; raises OSError or ValueError where it is not told."""
+        found = stat(self._need(paths, "cpu", marker) / "cpu.stat")
+        return found["throttled_usec"] * MICROSECONDS if self.is_unified else found["throttled_time"] * NANOSECONDS
+
+    def quota(self, paths: Mapping[str, str], marker: str) -> float | None:
+        """Return the cores that the quotas of the group and those around it allow, None where there is no quota."""
+        place = self.place(paths, "cpu", marker)
+        if place is None:
+            return None
+        found = [cores for group in self.above(place, "cpu") if (cores := self._own_quota(group)) is not None]
+        return min(found, default=None)
+
+    def cpus(self, paths: Mapping[str, str], marker: str) -> frozenset[int] | None:
+        """Return the cores of the group's cpuset, None where it has none of its own."""
+        place = self.place(paths, "cpuset", marker)
+        if place is None:
+            return None
+        names = ("cpuset.cpus.effective",) if self.is_unified else ("cpuset.effective_cpus", "cpuset.cpus")
+        for group in self.above(place, "cpuset"):
+            for name in names:
+                found = cores(sysfs.fact(group / name))
+                if found:
+                    return found
+        return None
+
+    def _need(self, paths: Mapping[str, str], controller: str, marker: str) -> Path:
+        place = self.place(paths, controller, marker)
+        if place is None:
+            raise FileNotFoundError(f"no group of {controller}")
+        return place
+
+    def _own_quota(self, group: Path) -> float | None:
+        """Return the quota of one group in cores."""
+        try:
+            if self.is_unified:
+                quota, period = sysfs.text(group / "cpu.max").split()
+            else:
+                quota, period = (sysfs.text(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+            return None if quota in ("max", "-1") else int(quota) / int(period)
+        except (OSError, ValueError, ZeroDivisionError):
+            return None
+
+
+def stat(path: Path) -> dict[str, int]:
+    """Return a file of `name number` lines; raises OSError, and ValueError for garbage. So does a name that is not in it."""
+    return Named({name: int(number) for name, number in (line.split() for line in sysfs.read(path).decode().splitlines())})
+
+
+class Named(dict[str, int]):
+    """Numbers by name."""
+
+    def __missing__(self, name: str) -> int:
+        raise ValueError(f"no {name}")
+
+
+def cores(text: str) -> frozenset[int]:
+    """Return the cores of a list such as "0-3,8"; none for what is no such list."""
+    found: set[int] = set()
+    try:
+        for part in text.split(",") if text else ():
+            first, dash, last = part.partition("-")
+            found.update(range(int(first), min(int(last if dash else first), int(first) + 4096) + 1))
+    except ValueError:
+        return frozenset()
+    return frozenset(found)

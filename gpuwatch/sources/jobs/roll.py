@@ -1,0 +1,165 @@
+"""Who is at work on the GPUs now: processes, the jobs that they belong to, and the loaders of each. Made once a normal round."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gpuwatch.sources import sysfs
+from gpuwatch.sources.jobs import process, tree
+from gpuwatch.sources.jobs.containers import Named
+from gpuwatch.sources.jobs.home import SHORT, Home
+from gpuwatch.sources.jobs.process import TICK, Process
+from gpuwatch.sources.jobs.tree import Budget, Children
+
+LOADERS = 4  # loaders that are followed for each process that may be
+
+Names = Callable[[Home], Named | None]
+Users = Callable[[int], str | None]
+
+
+@dataclass(slots=True)
+class Job:
+    """One job; `name` is what people are shown."""
+
+    scheduler: str
+    key: str
+    name: str
+    user: str
+    uid: str
+    home: Home
+    named: Named
+    gpus: list[Process] = field(default_factory=list)
+    loaders: list[Process] = field(default_factory=list)
+
+    @property
+    def info(self) -> dict[str, str]:
+        """The text facts of the job, without those that are not known."""
+        home, named = self.home, self.named
+        facts = {
+            "user": self.user,
+            "name": named.pod or named.name,
+            "namespace": named.namespace,
+            "container": (named.name or home.container[:SHORT]) if home.container else "",
+            "unit": home.unit,
+        }
+        return {name: text for name, text in facts.items() if text}
+
+
+@dataclass(slots=True)
+class Roll:
+    """All of them. `jobs` by key; `of` says to which each process belongs."""
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    of: dict[int, Job] = field(default_factory=dict)
+    dropped: int = 0
+
+
+class Caller:
+    """Calls the roll, and remembers who was there before. Used by one thread."""
+
+    def __init__(self, proc: str, names: Names, users: Users, limit: int) -> None:
+        self._proc, self._names, self._users, self._limit = proc, names, users, limit
+        self._boot: int | None = None
+        self._met: dict[int, Process] = {}
+        self._round: dict[int, Process | None] = {}
+        self._thorough = True
+
+    def call(self, wanted: Mapping[int, int], *, thorough: bool) -> Roll:
+        """Return who is there of these processes (ticks by pid), with their jobs and loaders.
+
+        A thorough call looks at everything again: groups and users of those who were there, children of every thread.
+        """
+        self._round, self._thorough = {}, thorough
+        roll = Roll()
+        children = Children(self._proc, thorough, Budget())
+        present = [one for pid, ticks in wanted.items() if (one := self._meet(pid)) is not None and one.ticks == ticks]
+        for one in present:
+            job = self._job(one, roll)
+            job.gpus.append(one)
+            roll.of[one.pid] = job
+        for one in present:
+            self._follow(one, roll, children, wanted)
+        roll.dropped += children.budget.dropped
+        self._met = {pid: one for pid, one in self._round.items() if one is not None}
+        return roll
+
+    def _follow(self, one: Process, roll: Roll, children: Children, gpus: Collection[int]) -> None:
+        """Add the loaders of one GPU process to its job."""
+        job = roll.of[one.pid]
+        found = tree.below(children, one.pid, gpus)
+        found += tree.beside(children, one, self._meet(one.parent), gpus)
+        for pid in found:
+            if pid in roll.of:
+                continue
+            if len(roll.of) >= (1 + LOADERS) * self._limit:
+                roll.dropped += 1
+                continue
+            loader = self._meet(pid)
+            if loader is not None:
+                roll.of[pid] = job
+                job.loaders.append(loader)
+
+    def _job(self, one: Process, roll: Roll) -> Job:
+        """Return the job of a GPU process, made when it is the first."""
+        home = one.home
+        named = (self._names(home) or Named(why="its name is still looked for")) if home.container else Named()
+        if not home.job:
+            root = self._root(one)
+            name = f"{root.comm}-{root.pid}"
+        else:
+            name = home.job if home.pod or home.scheduler == "slurm" else named.name or home.job
+        # By the name that is shown: a container that is made anew under its name goes on as the same job.
+        key = f"{home.scheduler}/{name}"
+        job = roll.jobs.get(key)
+        if job is None:
+            uid = "" if one.uid is None else str(one.uid)
+            user = "" if one.uid is None else (self._users(one.uid) or "")
+            job = roll.jobs[key] = Job(home.scheduler, key, name, user, uid, home, named)
+        return job
+
+    def _root(self, one: Process) -> Process:
+        """Return the top of the tree of processes that were started together."""
+        top = one
+        for _ in range(tree.HIGHEST):
+            parent = self._meet(top.parent)
+            if parent is None or parent.home != one.home or tree.is_launcher(parent.comm):
+                break
+            top = parent
+        return top
+
+    def _meet(self, pid: int) -> Process | None:
+        """Return who a process is, looked up once a round; None where there is none."""
+        if pid in self._round:
+            return self._round[pid]
+        found = process.stat(self._proc, pid) if pid > 0 else None
+        if found is None:
+            self._round[pid] = None
+            return None
+        before = self._met.get(pid)
+        if before is None or before.ticks != found.ticks:
+            one = process.meet(self._proc, pid, found, self._began(found.ticks))
+        elif self._thorough:
+            one = process.meet(self._proc, pid, found, before.start)
+        else:
+            one = process.again(before, found)
+        self._round[pid] = one
+        return one
+
+    def _began(self, ticks: int) -> int:
+        """Return a start time in seconds since 1970. It is kept: the kernel's boot time moves with the clock."""
+        if self._boot is None:
+            self._boot = boot(self._proc)
+        return self._boot + ticks // TICK
+
+
+def boot(proc: str) -> int:
+    """Return when this host was booted, 0 where that is not told."""
+    try:
+        lines = sysfs.read(f"{proc}/stat").splitlines()
+        return next((int(line.split()[1]) for line in lines if line.startswith(b"btime ")), 0)
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def everybody(jobs: Iterable[Job]) -> list[tuple[Process, Job, str]]:
+    """Return every process with its job and role."""
+    return [(one, job, role) for job in jobs for role, ones in (("gpu", job.gpus), ("loader", job.loaders)) for one in ones]

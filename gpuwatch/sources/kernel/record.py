@@ -1,0 +1,57 @@
+"""One message of the log, and what a family of patterns found in one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+from gpuwatch.model.alert import Severity
+
+NO_FACTS: Mapping[str, str] = MappingProxyType({})
+
+
+class Record(NamedTuple):
+    """One message, perhaps of several lines. A tuple, since a log of an ordinary day makes a hundred thousand of them."""
+
+    at: float  # wall clock, seconds, unless `is_uptime`
+    text: str
+    is_kernel: bool  # False: a program wrote it, and it may say whatever it likes
+    seq: int | None = None  # of /dev/kmsg; the last one, where several records make the message
+    first: int | None = None  # the first one, where several do
+    program: str = ""  # who wrote it, where it is not the kernel and the form says so
+    times: int = 1  # "message repeated 9 times"
+    stamp: float = 0.0  # seconds on the log's own clock: what belongs to one second is folded
+    is_uptime: bool = False  # `at` counts from a boot of which nothing is known
+
+
+class Found(NamedTuple):
+    """What a message says: an Event but for time, source and mark."""
+
+    kind: str
+    severity: Severity
+    key: str = ""
+    code: int | None = None
+    facts: Mapping[str, str] = NO_FACTS
+    words: str = ""  # "": the message itself
+
+
+@dataclass(slots=True)
+class Known:
+    """What earlier lines of a log say about later ones. Bounded: a host has few GPUs, a forged log may name many."""
+
+    uuids: dict[str, str] = field(default_factory=dict)  # GPU address -> UUID
+    gpus: set[str] = field(default_factory=set)  # addresses that the kernel found to be NVIDIA's
+    is_dump: bool = False  # the log is what a crash left behind
+
+    def names(self, address: str, uuid: str) -> None:
+        """Note the UUID of a GPU."""
+        if len(self.uuids) < LIMIT:
+            self.uuids[address] = uuid
+
+    def finds(self, address: str) -> None:
+        """Note an NVIDIA device."""
+        if len(self.gpus) < LIMIT:
+            self.gpus.add(address)
+
+
+LIMIT = 256

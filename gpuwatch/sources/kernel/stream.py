@@ -1,0 +1,68 @@
+"""From records to events: joined, read, folded. One log; its records in their order."""
+
+from collections.abc import Iterable
+
+from gpuwatch.model.alert import Severity
+from gpuwatch.model.event import Event
+from gpuwatch.sources.kernel.families import family, find
+from gpuwatch.sources.kernel.fold import Fold
+from gpuwatch.sources.kernel.join import Join
+from gpuwatch.sources.kernel.record import Found, Known, Record
+
+
+class Stream:
+    """The state of reading one log."""
+
+    def __init__(self, boot: str = "") -> None:
+        self._join, self._fold, self._known = Join(), Fold(boot), Known()
+        self._order = 0
+        self._waiting: list[tuple[int, Record, Found | None]] = []  # what is whole, behind the start of an open group
+        self._seq: int | None = None
+
+    def feed(self, record: Record) -> None:
+        """Take the next record."""
+        if record.seq is not None:
+            self._follow(record)
+        if not record.is_kernel:
+            if record.program:
+                self._read([(self._order, record)])
+            return
+        if not self._join.groups and not family(record.text):
+            return
+        self._order += 1
+        self._read(self._join.feed(record, self._order))
+
+    def settle(self, now: float) -> None:
+        """End what is over `now`, on the log's own clock, where nothing more has come until then."""
+        self._read(self._join.old(now))
+        if not self._join.groups:
+            self._fold.settle(now)
+
+    def end(self) -> None:
+        """End what is open: the log is over."""
+        self._read(self._join.end())
+        self._fold.close()
+
+    def take(self) -> list[tuple[Event, bool]]:
+        """Return the events of the seconds that are over, each with whether its time counts from an unknown boot."""
+        return self._fold.take()
+
+    def _follow(self, record: Record) -> None:
+        """Look whether numbers are missing: these records were overwritten before they could be read."""
+        first = record.first if record.first is not None else record.seq
+        if self._seq is not None and first is not None and first > self._seq + 1:
+            lost = first - self._seq - 1
+            gap = record._replace(seq=first - 1, first=self._seq + 1, times=lost)
+            words = f"{lost} messages of the kernel were overwritten before they could be read"
+            self._waiting.append((self._order, gap, Found("log_lost", Severity.INFO, words=words)))
+        self._seq = record.seq
+
+    def _read(self, whole: Iterable[tuple[int, Record]]) -> None:
+        """Read whole messages in the order in which they ended; while a group is open its followers wait for it."""
+        self._waiting += [(order, message, None) for order, message in whole]
+        if self._join.groups or not self._waiting:
+            return
+        waiting, self._waiting = sorted(self._waiting, key=lambda one: one[0]), []
+        for _, message, known in waiting:
+            for found in [known] if known else find(message, self._known):
+                self._fold.add(message, found)

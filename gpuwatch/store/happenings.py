@@ -1,0 +1,140 @@
+"""Events on disk: a table of the history in the order of writing, the queue before it, and what goes when there is too much.
+
+They are kept for as long as incidents, counted as raw rows are: in rounds that were recorded, not on the calendar. A flood is
+folded before it comes here; a number of rows, a small part of what the history may take, is the bound for all others.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+
+import msgspec
+from sqlalchemy import Connection, delete, func, insert, select
+
+from gpuwatch.catalogue.events import KINDS
+from gpuwatch.model.alert import Severity
+from gpuwatch.model.escape import visible
+from gpuwatch.model.event import Event
+from gpuwatch.store.history import PERIOD
+from gpuwatch.store.schema import EVENT, ROUND
+
+LIMIT = 4096  # events that wait for the disk
+BATCH = 200  # of one transaction
+MOST, LEAST = 200_000, 1_000  # rows
+SHARE, ROW = 0.05, 400  # of the bytes that the history may take; bytes of a row with its part of the indexes
+ANSWER = 10_000  # rows of one answer
+LARGEST = 2**53  # of a count: what every reader of JSON takes
+
+
+class Happenings:
+    """The events that wait for the writing thread; a full queue drops the oldest. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self._lock = threading.Lock()
+        self._waiting: deque[Event] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    def put(self, events: Sequence[Event]) -> None:
+        """Add the newest."""
+        with self._lock:
+            self._waiting.extend(events)
+            self._trim()
+
+    def take(self) -> list[Event]:
+        """Return the oldest and remove them."""
+        with self._lock:
+            return [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+
+    def put_back(self, events: Sequence[Event]) -> None:
+        """Return what could not be written; where the queue is full by now the oldest go."""
+        with self._lock:
+            self._waiting.extendleft(reversed(events))
+            self._trim()
+
+    def _trim(self) -> None:
+        while len(self._waiting) > LIMIT:
+            self._waiting.popleft()
+            self.dropped += 1
+
+
+def write(connection: Connection, events: Sequence[Event]) -> None:
+    """Store events in one transaction, but for those whose kernel record is stored already: a log is read again after a kill."""
+    with connection.begin():
+        marks = {event.mark for event in events if event.mark}
+        known = select(EVENT.c.mark, EVENT.c.kind, EVENT.c.key, EVENT.c.code).where(EVENT.c.mark.in_(marks))
+        there = {tuple(row) for row in connection.execute(known)} if marks else set()
+        number = connection.scalar(select(func.max(ROUND.c.id))) or 0
+        rows = [row(event, number) for event in events if (event.mark, event.kind, visible(event.key), event.code) not in there]
+        if rows:
+            connection.execute(insert(EVENT), rows)
+
+
+def row(event: Event, number: int) -> dict[str, object]:
+    """Return an event as a row; `number` is the round before it."""
+    return {
+        "round": number,
+        "at": milliseconds(event.at),
+        "source": event.source,
+        "kind": event.kind,
+        "severity": event.severity.value,
+        "subject": event.subject,
+        "key": visible(event.key),
+        "code": event.code,
+        "count": min(event.count, LARGEST),
+        "words": visible(event.words),
+        "facts": msgspec.json.encode(visible(dict(event.facts))).decode(),
+        "mark": event.mark,
+    }
+
+
+def read(
+    connection: Connection, since: float, until: float, limit: int, *, kinds: Collection[str] | None, key: str | None
+) -> Iterator[Event]:
+    """Yield the newest events with since <= at < until, the oldest of them first."""
+    query = (
+        select(EVENT)
+        .where(EVENT.c.at >= milliseconds(since), EVENT.c.at < milliseconds(until))
+        .order_by(EVENT.c.at.desc(), EVENT.c.id.desc())
+        .limit(max(0, min(limit, ANSWER)))
+    )
+    if kinds is not None:
+        query = query.where(EVENT.c.kind.in_(kinds))
+    if key is not None:
+        query = query.where(EVENT.c.key == key)
+    with connection.begin():
+        found = connection.execute(query).all()
+    for one in reversed(found):
+        if one.kind in KINDS:  # another version may have had more
+            yield Event(
+                source=one.source,
+                kind=one.kind,
+                severity=Severity(one.severity),
+                at=one.at / 1000,
+                words=one.words,
+                subject=one.subject,
+                key=one.key,
+                code=one.code,
+                facts=msgspec.json.decode(one.facts, type=dict[str, str]),
+                count=one.count,
+                mark=one.mark,
+            )
+
+
+def prune(connection: Connection, keep: float, limit: int | None) -> int:
+    """Delete what is older than `keep` seconds of recorded time, or over the rows that `limit` bytes of history allow."""
+    most = MOST if limit is None else max(LEAST, min(MOST, int(limit * SHARE / ROW)))
+    with connection.begin():
+        last_round = connection.scalar(select(func.max(ROUND.c.id))) or 0
+        last = connection.scalar(select(func.max(EVENT.c.id))) or 0
+        old = EVENT.c.round < last_round - int(keep // PERIOD)
+        return connection.execute(delete(EVENT).where(old | (EVENT.c.id <= last - most))).rowcount
+
+
+def milliseconds(at: float) -> int:
+    """Return seconds as the history's milliseconds; a time beyond all clocks becomes the last one that a database takes."""
+    return int(max(-(2.0**62), min(2.0**62, at * 1000)))

@@ -1,0 +1,116 @@
+"""`gpuwatch events`: what a daemon has stored, and what a saved log tells."""
+
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.cli import main
+from gpuwatch.model.alert import Severity
+from gpuwatch.model.event import Event
+from tests.fakes import page_view
+from tests.fakes.web import Answers, serving
+
+HOSTILE = "A40\x1b[2J\x9b31m\u202e"
+LOG = """\
+[    1.000000] Linux version 6.8.0
+[Tue Mar 11 04:22:09 2025] NVRM: Xid (PCI:0000:65:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
+[Tue Mar 11 04:22:09 2025] NVRM: GPU 0000:65:00.0: GPU has fallen off the bus.
+[Tue Mar 11 04:22:10 2025] NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (OS Reboot)
+"""
+
+
+def happened(at: float, **facts: object) -> Event:
+    """Return an Xid of GPU 3."""
+    fields: dict[str, object] = {
+        "source": "kernel",
+        "kind": "xid",
+        "severity": Severity.CRITICAL,
+        "at": at,
+        "words": "NVRM: Xid ...: 79",
+        "subject": "gpu",
+        "key": f"3/{page_view.uuid(3)}",
+        "code": 79,
+    }
+    return Event(**(fields | facts))  # type: ignore[arg-type] # fields go through as they are
+
+
+@pytest.fixture
+def answers() -> Answers:
+    """A daemon that has stored three events."""
+    found, now = Answers(), time.time()
+    found.happened = [
+        happened(now - 90_000, count=4),
+        happened(now - 60, key=f"2/{page_view.uuid(2)}", code=31, words=HOSTILE),
+        happened(now - 30, kind="oom_kill", subject="host", key="", code=None),
+    ]
+    return found
+
+
+def test_a_daemon_is_asked_and_each_event_is_a_line(tmp_path: Path, answers: Answers, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(tmp_path, answers=answers) as served:
+        assert main(["events", "--socket", str(served.path)]) == 0
+        first, second, third = capsys.readouterr().out.splitlines()
+        assert "critical  GPU 3  Xid 79 x4: GPU fell off the PCIe bus | NVRM: Xid ...: 79" in first
+        assert "GPU 2  Xid 31: GPU memory page fault (MMU fault) | A40\\x1b[2J\\x9b31m\\u202e" in second
+        assert "host  oom_kill: The kernel killed a process for memory" in third
+        assert main(["events", "--socket", str(served.path), "--since", "24h", "--json"]) == 0
+        assert [one["kind"] for one in json.loads(capsys.readouterr().out)] == ["xid", "oom_kill"]
+        assert main(["events", "--socket", str(served.path), "--gpu", "3", "--limit", "1"]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 1
+        assert main(["events", "--socket", str(served.path), "--gpu", "5"]) == 0
+        assert capsys.readouterr().out == "nothing has been told\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--gpu", "99"], 2, "gpuwatch events: gpu: no GPU has the index '99'; known are 0, 1, 2, 3, 4, 5, 6, 7\n"),
+        (["--since", "yesterday"], 2, '--since: expected a duration with a unit, such as "500ms", "10s", "2m", "4h" or "7d"\n'),
+        (["--limit", "0"], 2, "--limit: expected a number from 1 to 10000, got 0\n"),
+        (["--file", "x", "--gpu", "1"], 2, "--file: a saved log is read whole: --since and --gpu are for a daemon\n"),
+        (["--file", "/no/such/log"], 2, "--file: /no/such/log: No such file or directory\n"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, said: str
+) -> None:
+    with serving(tmp_path) as served:
+        assert main(["events", "--socket", str(served.path), *words]) == code
+    assert capsys.readouterr().err == said
+
+
+def test_without_a_daemon_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["events", "--socket", str(tmp_path / "none")]) == 3
+    assert capsys.readouterr().err.startswith("gpuwatch events: ")
+
+
+def test_a_saved_log_needs_no_daemon_and_is_told_as_a_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "dmesg"
+    log.write_text(LOG)
+    assert main(["events", "--file", str(log)]) == 1
+    said = capsys.readouterr().out
+    assert "CRITICAL  gpu 0000:65:00.0: Xid 79 GPU fell off the PCIe bus\n" in said
+    assert "  with it: off_bus x1, Xid 154 x1\n  the driver asks for: reboot; drain; reboot node (power cycle)" in said
+    assert main(["events", "--file", str(log), "--json", "--limit", "1"]) == 1
+    page = json.loads(capsys.readouterr().out)
+    assert [event["code"] for event in page["events"]] == [154]
+    (story,) = page["stories"]
+    assert (story["cause"], story["severity"], story["also"], story["recovery"]) == (
+        "Xid 79",
+        "critical",
+        {"off_bus": 1, "Xid 154": 1},
+        "2",
+    )
+
+
+def test_a_log_comes_through_a_pipe_and_junk_in_it_is_no_event() -> None:
+    command = [sys.executable, "-m", "gpuwatch", "events", "--file", "-"]
+    junk = b"\xff\xfe\x00\n" + b"x" * 2_000_000 + b"\n[    5.0] all is well\n"
+    done = subprocess.run(command, input=junk, capture_output=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert io.BytesIO(done.stdout).readline() == b"this log tells of nothing that gpuwatch knows\n"

@@ -1,0 +1,156 @@
+"""What happened, on disk: it comes back as it was told, once, and its table has a bound."""
+
+import math
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from gpuwatch import config
+from gpuwatch.model.alert import Severity
+from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.event import Event
+from gpuwatch.store import happenings
+from gpuwatch.store.archive import Archive
+from gpuwatch.store.files import Database
+from gpuwatch.store.happenings import BATCH, LIMIT, Happenings
+from gpuwatch.store.migrations import HISTORY_LAYOUT
+from gpuwatch.store.schema import EVENT
+from tests.fakes.store_home import Home, run
+from tests.fakes.store_nouns import EPOCH, round_of
+from tests.fakes.until import until
+
+
+def event(number: int, **facts: object) -> Event:
+    """Return an Xid; `facts` are fields of it."""
+    told = Event(
+        source="kernel",
+        kind="xid",
+        severity=Severity.CRITICAL,
+        at=EPOCH + number,
+        words=f"NVRM: Xid {number}",
+        subject="gpu",
+        key="GPU-1",
+        code=79,
+        facts={"pid": "7", "name": "train"},
+        count=3,
+        mark=f"boot:{number}",
+    )
+    return replace(told, **facts)  # type: ignore[arg-type] # fields go through as they are
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Home]:
+    """Stores in one folder."""
+    home = Home(tmp_path)
+    yield home
+    home.close()
+
+
+def kept(home: Home, count: int) -> list[Event]:
+    """Return all events of a store once there are so many."""
+    store = home()
+    run(store)
+    until(lambda: len(store.events(-math.inf, math.inf)) == count)
+    return store.events(-math.inf, math.inf)
+
+
+def test_events_come_back_as_they_were_after_a_restart(opened: Home) -> None:
+    store = opened()
+    run(store)
+    odd = event(2, kind="oom_kill", subject="host", key="", code=None, mark="", words="n\udcffme", at=EPOCH - 5.5)
+    store.record([event(1), odd])
+    assert store.stop(10)
+    assert kept(opened, 2) == [replace(odd, words="n\\udcffme"), event(1)]
+
+
+def test_a_question_is_answered_with_the_newest_that_fit(opened: Home) -> None:
+    store = opened()
+    run(store)
+    store.record([event(number, key=f"GPU-{number % 2}", kind="xid" if number % 3 else "off_bus") for number in range(10)])
+
+    def numbers(**asked: object) -> list[int]:
+        limits = {"since": EPOCH, "until": EPOCH + 100} | asked
+        return [int(found.at - EPOCH) for found in store.events(**limits)]  # type: ignore[arg-type] # named as they are
+
+    until(lambda: numbers() == list(range(10)))
+    assert numbers(limit=3) == [7, 8, 9]
+    assert numbers(limit=0) == numbers(limit=-1) == []
+    assert numbers(since=EPOCH + 2, until=EPOCH + 5) == [2, 3, 4]
+    assert numbers(key="GPU-1") == [1, 3, 5, 7, 9]
+    assert numbers(kinds=["off_bus"], key="GPU-0") == [0, 6]
+    assert numbers(kinds=[]) == []
+
+
+def test_a_log_that_is_read_again_adds_nothing(opened: Home) -> None:
+    """After a kill the detector may know less than the disk."""
+    store = opened()
+    run(store)
+    store.record([event(1), event(1, kind="off_bus", code=None)])
+    until(lambda: len(store.events(0, math.inf)) == 2)
+    store.record([event(1), event(1, kind="off_bus", code=None), event(2), event(2, mark=""), event(2, mark="")])
+    until(lambda: len(store.events(0, math.inf)) == 5)
+    assert store.stop(10)
+
+
+def test_an_event_that_no_database_takes_costs_no_other(opened: Home) -> None:
+    store = opened()
+    run(store)
+    store.record([event(1), event(2, code=2**70), event(3)])
+    until(lambda: [found.at for found in store.events(0, math.inf)] == [EPOCH + 1, EPOCH + 3])
+    until(lambda: store._events.dropped == 1)
+    assert store.problem() == ""
+
+
+def test_a_history_of_a_gpuwatch_without_events_gets_their_table(opened: Home, tmp_path: Path) -> None:
+    store = opened()
+    run(store)
+    assert store.stop(10)
+    with sqlite3.connect(tmp_path / "gpuwatch.db") as file:
+        file.execute("DROP TABLE event")
+    file.close()
+    again = opened()
+    run(again)
+    again.record([event(1)])
+    until(lambda: again.events(0, math.inf) == [event(1)])
+
+
+def test_a_full_queue_drops_the_oldest_and_counts() -> None:
+    queue = Happenings()
+    queue.put([event(number) for number in range(LIMIT + 10)])
+    first = queue.take()
+    assert (queue.dropped, len(first), first[0], queue.waiting) == (10, BATCH, event(10), LIMIT - BATCH)
+    queue.put([event(LIMIT + 10 + number) for number in range(BATCH)])
+    queue.put_back(first)
+    assert (queue.dropped, queue.waiting, queue.take()[0]) == (10 + BATCH, LIMIT, event(10 + BATCH))
+
+
+def test_the_table_is_bounded_by_rows_and_by_recorded_time(tmp_path: Path) -> None:
+    """A clock that jumps by years makes nothing old."""
+    options = config.Store(url=f"sqlite:///{tmp_path / 'x.db'}")
+    database = Database(options.url, HISTORY_LAYOUT, "m", SystemClock(), synchronous="OFF")
+    archive = Archive(options, database)
+    connection = database.open()
+    database.upgrade(connection)
+    archive.load(connection)
+
+    def numbers() -> list[int]:
+        with connection.begin():
+            return [at // 1000 - int(EPOCH) for (at,) in connection.execute(select(EVENT.c.at).order_by(EVENT.c.id))]
+
+    happenings.write(connection, [event(number) for number in range(1_500)])
+    happenings.prune(connection, 1e9, 1 << 20)
+    assert numbers() == list(range(500, 1_500))
+    happenings.prune(connection, 1e9, None)
+    assert len(numbers()) == 1_000
+    archive.write(connection, round_of(1))
+    happenings.write(connection, [event(2_000, at=EPOCH + 5 * 31_536_000)])
+    archive.write(connection, round_of(2))
+    happenings.prune(connection, 20.0, None)
+    assert len(numbers()) == 1_001
+    happenings.prune(connection, 10.0, None)
+    assert len(numbers()) == 1
+    connection.close()

@@ -1,0 +1,224 @@
+"""What each user and job has had of each GPU, told beat by beat."""
+
+from types import MappingProxyType
+
+import msgspec
+import pytest
+
+from gpuwatch.catalogue import process as catalogue
+from gpuwatch.catalogue.gpu import GPU, POWER, UTILIZATION
+from gpuwatch.catalogue.process import GPU_IDLE_ALLOCATED, JOB_GPU, PROCESS_GPU, USER_GPU
+from gpuwatch.detectors.usage import KEPT, LINGER, OTHER, State, Usage
+from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.model.reading import Reading, Tier
+from gpuwatch.model.target import Target
+from gpuwatch.model.view import Entry, View
+from tests.fakes.crowd_view import GIB, uuid
+
+START = 1_700_000_000.0
+USER = {
+    "memory": catalogue.USER_GPU_MEMORY,
+    "busy": catalogue.USER_GPU_BUSY,
+    "held": catalogue.USER_GPU_HELD,
+    "idle": catalogue.USER_GPU_IDLE,
+    "energy": catalogue.USER_GPU_ENERGY,
+}
+JOB = {"held": catalogue.JOB_GPU_HELD, "memory": catalogue.JOB_GPU_MEMORY}
+
+
+class Host:
+    """GPUs and who is on them, judged once a second."""
+
+    def __init__(self, users: int = 3, jobs: int = 3) -> None:
+        self.detector = Usage(1.0, users, jobs)
+        self.state = State()
+        self.wall = START
+        self.utilization: float | None = 0.5
+        self.power: float | None = 300.0
+        self.people: list[tuple[str, str, int, dict[str, float | None]]] = []
+        self.kinds = "compute"
+        self.said: list[Reading] = []
+
+    def on(self, user: str, job: str, gpu: int = 0, **values: float | None) -> "Host":
+        """Have a process on a GPU: `memory` in GiB, `share`."""
+        self.people.append((user, job, gpu, values))
+        return self
+
+    def empty(self) -> "Host":
+        """Have nobody on the GPUs."""
+        self.people = []
+        return self
+
+    def go_on(self, seconds: int) -> "Host":
+        """Let time pass."""
+        for _ in range(seconds):
+            self.beat(1.0)
+        return self
+
+    def beat(self, passed: float, *, fresh: bool = True) -> None:
+        """Judge once, after so many seconds."""
+        self.wall += passed
+        at = self.wall if fresh else self.wall - passed
+        entries = dict(self.gpu(number, at) for number in range(2))
+        for pid, (user, job, gpu, values) in enumerate(self.people):
+            labels = {"pid": str(pid), "job": job, "gpu": str(gpu), "uuid": uuid(gpu)}
+            info = {"kinds": self.kinds, "scheduler": "docker", "key": f"docker/{job}"}
+            info |= {"user": user, "uid": user.encode().hex()} if user else {}
+            target = Target(subject=PROCESS_GPU, key=f"{uuid(gpu)}/{pid}", labels=labels, info=info)
+            memory, share = values.get("memory", 1.0), values.get("share", 0.5)
+            numbers: dict[Metric, float] = {}
+            if memory is not None:
+                numbers[catalogue.PROCESS_GPU_MEMORY] = memory * GIB
+            if share is not None:
+                numbers[catalogue.PROCESS_GPU_UTILIZATION] = share
+            entries |= [entry(target, "jobs", Tier.NORMAL, at, numbers)]
+        self.state, findings = self.detector.step(self.state, View(self.wall, MappingProxyType(entries)), self.wall)
+        self.said = list(findings.readings)
+
+    def gpu(self, number: int, at: float) -> tuple[Target, Entry]:
+        """Return what a GPU answers."""
+        target = Target(subject=GPU, key=uuid(number), labels={"gpu": str(number), "uuid": uuid(number)})
+        values = {UTILIZATION: self.utilization, POWER: self.power}
+        return entry(target, "nvml", Tier.FAST, at, {metric: value for metric, value in values.items() if value is not None})
+
+    def restart(self) -> None:
+        """Have the daemon restarted: what was stored is all that is known."""
+        self.state = msgspec.msgpack.decode(msgspec.msgpack.encode(self.state), type=State)
+
+    def user(self, name: str, what: str, gpu: int = 0) -> float | None:
+        """Return what is said of a user."""
+        return self.value(USER_GPU, {"user": name, "gpu": str(gpu)}, USER[what])
+
+    def job(self, name: str, what: str, gpu: int = 0) -> float | None:
+        """Return what is said of a job."""
+        return self.value(JOB_GPU, {"job": name, "gpu": str(gpu)}, JOB[what])
+
+    def value(self, subject: Subject, labels: dict[str, str], metric: Metric) -> float | None:
+        """Return one number, None where it is not said."""
+        found = [one for one in self.said if one.target.subject is subject and labels.items() <= one.target.labels.items()]
+        assert len(found) <= 1
+        return found[0].values.get(metric) if found else None
+
+    def names(self, subject: Subject, label: str) -> set[str]:
+        """Return who is told of."""
+        return {one.target.labels[label] for one in self.said if one.target.subject is subject}
+
+
+def entry(target: Target, source: str, tier: Tier, at: float, values: dict[Metric, float]) -> tuple[Target, Entry]:
+    """Return a target with one reading."""
+    reading = Reading(source=source, tier=tier, target=target, at=at, took=0.0, values=values)
+    return target, Entry(target, values, {}, (reading,))
+
+
+def test_a_user_and_a_job_hold_a_gpu_for_as_long_as_they_have_a_process_on_it() -> None:
+    host = Host().on("ann", "train", memory=10.0, share=0.4).go_on(61)
+    found = tuple(host.user("ann", what) for what in ("held", "busy", "idle", "energy", "memory"))
+    assert pytest.approx((60.0, 24.0, 0.0, 60 * 300.0, 10.0 * GIB)) == found
+    assert (host.job("train", "held"), host.job("train", "memory")) == (60.0, 10.0 * GIB)
+    host.empty().go_on(100)
+    assert (host.user("ann", "held"), host.user("ann", "memory")) == (60.0, 0.0)
+
+
+def test_two_processes_of_one_user_hold_a_gpu_once() -> None:
+    host = Host().on("ann", "a", share=0.3).on("ann", "b", share=0.2).go_on(11)
+    assert pytest.approx((10.0, 5.0, 2.0 * GIB)) == tuple(host.user("ann", what) for what in ("held", "busy", "memory"))
+    assert (host.job("a", "held"), host.job("b", "held")) == (10.0, 10.0)
+
+
+def test_energy_is_shared_by_use_else_equally() -> None:
+    host = Host().on("ann", "a", share=0.3).on("bob", "b", share=0.1).go_on(11)
+    assert pytest.approx((2250.0, 750.0)) == (host.user("ann", "energy"), host.user("bob", "energy"))
+    host = Host().on("ann", "a", share=None).on("bob", "b", share=0.1).go_on(11)
+    assert pytest.approx((1500.0, 1500.0)) == (host.user("ann", "energy"), host.user("bob", "energy"))
+
+
+def test_use_that_no_sample_tells_is_that_of_the_gpu_where_one_user_has_it_alone() -> None:
+    host = Host().on("ann", "a", share=None).go_on(11)
+    assert pytest.approx(5.0) == host.user("ann", "busy")
+    host.on("bob", "b", share=0.2).go_on(10)
+    assert pytest.approx((5.0, 2.0)) == (host.user("ann", "busy"), host.user("bob", "busy"))
+
+
+def test_a_gpu_that_is_held_and_does_nothing_is_idle_while_allocated() -> None:
+    host = Host().on("ann", "a")
+    host.utilization = 0.0
+    host.go_on(31)
+    gpu = {"gpu": "0"}
+    assert (host.user("ann", "idle"), host.value(GPU, gpu, GPU_IDLE_ALLOCATED)) == (30.0, 30.0)
+    assert host.value(GPU, {"gpu": "1"}, GPU_IDLE_ALLOCATED) == 0.0
+    host.utilization = None  # a parent with MIG instances: nobody knows
+    host.go_on(10)
+    assert (host.user("ann", "idle"), host.user("ann", "held")) == (30.0, 40.0)
+
+
+def test_a_desktop_holds_nothing() -> None:
+    host = Host().on("ann", "a")
+    host.kinds = "graphics"
+    assert set() == host.go_on(5).names(USER_GPU, "user") | host.names(JOB_GPU, "job")
+
+
+def test_who_may_not_be_named_has_no_account() -> None:
+    host = Host().on("", "a").go_on(5)
+    assert (set(), {"a"}) == (host.names(USER_GPU, "user"), host.names(JOB_GPU, "job"))
+
+
+def test_a_reading_is_counted_once_and_a_gap_or_a_step_back_not_at_all() -> None:
+    host = Host().on("ann", "a").go_on(11)
+    host.beat(0.5, fresh=False)
+    assert host.user("ann", "held") == 10.0
+    host.beat(3600.0)
+    host.beat(-7200.0)
+    assert host.user("ann", "held") == 10.0
+    host.go_on(5)
+    assert host.user("ann", "held") == 15.0
+
+
+def test_the_accounts_survive_a_restart() -> None:
+    host = Host().on("ann", "train").go_on(11)
+    host.restart()
+    host.beat(120.0)
+    host.go_on(10)
+    assert (host.user("ann", "held"), host.job("train", "held")) == (20.0, 20.0)
+
+
+def test_a_memory_that_is_not_known_of_all_is_not_told() -> None:
+    host = Host().on("ann", "a").on("ann", "b", memory=None).go_on(3)
+    assert (host.user("ann", "memory"), host.user("ann", "held")) == (None, 2.0)
+
+
+def test_the_fourth_user_of_a_gpu_is_counted_with_the_others_and_nothing_ever_falls() -> None:
+    host = Host(users=2, jobs=64).on("ann", "a").on("bob", "b").on("cat", "c").on("dan", "d").go_on(11)
+    assert {"ann", "bob", OTHER} == host.names(USER_GPU, "user")
+    assert (host.user("ann", "held"), host.user(OTHER, "held")) == (10.0, 20.0)
+    assert host.user(OTHER, "memory") == 2.0 * GIB
+    before = {name: host.user(name, "held") or 0.0 for name in ("ann", "bob", OTHER)}
+    for name in ("cat", "ann", "dan", "bob", "eve") * 3:
+        host.empty().on(name, name).go_on(7)
+        after = {each: host.user(each, "held") for each in before}
+        assert all(value is None or value >= before[each] for each, value in after.items()), after
+        before |= {each: value for each, value in after.items() if value is not None}
+
+
+def test_each_gpu_has_accounts_of_its_own() -> None:
+    host = Host(users=1).on("ann", "a", 0).on("bob", "b", 1).go_on(11)
+    assert (host.user("ann", "held", 0), host.user("bob", "held", 1)) == (10.0, 10.0)
+
+
+def test_a_job_that_is_gone_is_told_for_ten_minutes() -> None:
+    host = Host().on("ann", "train").go_on(11)
+    host.empty().go_on(int(LINGER) - 5)
+    assert host.job("train", "held") == 10.0
+    host.go_on(20)
+    assert host.job("train", "held") is None
+    assert host.user("ann", "held") == 10.0
+    host.on("ann", "train").go_on(11)
+    assert host.job("train", "held") == 21.0
+
+
+def test_a_thousand_jobs_cost_no_more_than_a_few() -> None:
+    host = Host()
+    for number in range(1000):
+        host.empty().on("ann", f"job-{number}").beat(1.0)
+    assert len(host.names(JOB_GPU, "job")) <= 4
+    assert len(host.state.gpus[uuid(0)].jobs) <= KEPT
+    assert host.user("ann", "held") == 999.0

@@ -1,0 +1,321 @@
+"""What the kernel says of the host, of the bus, of disks and file systems, line by line."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from gpuwatch.model.alert import Severity
+from gpuwatch.model.event import Event
+from gpuwatch.sources.kernel import replay
+
+INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
+
+
+def told(*log: str) -> list[Event]:
+    """Return the events of the texts of a log, a millisecond apart."""
+    return list(replay([f"[    5.{number:06d}] {text}" for number, text in enumerate(log, 1)], 1_796_000_000.0))
+
+
+def only(*log: str) -> Event:
+    """Return the one event of a log."""
+    events = told(*log)
+    assert len(events) == 1, events
+    return events[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "key", "severity"),
+    [
+        (
+            "nvme nvme1: I/O tag 5 (1005) opcode 0x2 (I/O Cmd) QID 3 timeout, aborting",
+            "nvme_timeout",
+            "nvme1",
+            WARNING,
+        ),
+        ("nvme nvme1: I/O 22 QID 0 timeout, reset controller", "nvme_timeout", "nvme1", WARNING),
+        ("nvme nvme1: I/O 22 (I/O Cmd) QID 4 timeout, disable controller", "nvme_timeout", "nvme1", WARNING),
+        ("nvme nvme1: controller is down; will reset: CSTS=0x3, PCI_STATUS=0x10", "nvme_timeout", "nvme1", WARNING),
+        ("nvme nvme1: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0xffff", "nvme_timeout", "nvme1", CRITICAL),
+        ("nvme nvme1: frozen state error detected, reset controller", "nvme_timeout", "nvme1", WARNING),
+        ("nvme nvme1: Device not ready; aborting reset, CSTS=0x1", "nvme_disabled", "nvme1", CRITICAL),
+        ("nvme nvme1: Disabling device after reset failure: -19", "nvme_disabled", "nvme1", CRITICAL),
+        ("nvme nvme1: Removing after probe failure status: -19", "nvme_disabled", "nvme1", CRITICAL),
+        ("I/O error, dev sda, sector 2048 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2", "io_error", "sda", WARNING),
+        ("blk_update_request: I/O error, dev nvme0n1, sector 1048640", "io_error", "nvme0n1", WARNING),
+        ("critical medium error, dev nvme0n1, sector 12 op 0x0:(READ)", "io_error", "nvme0n1", WARNING),
+        ("Buffer I/O error on dev dm-0, logical block 13, lost async page write", "io_error", "dm-0", WARNING),
+        ("md/raid1:md0: Disk failure on sda1, disabling device.", "raid_failure", "md0", CRITICAL),
+        ("md/raid0md0: Disk failure on nvme0n1p1 detected, failing array.", "raid_failure", "md0", CRITICAL),
+        ("block nvme0n1: no usable path - requeuing I/O", "raid_failure", "nvme0n1", WARNING),
+        ("block nvme0n1: no available path - failing I/O", "raid_failure", "nvme0n1", CRITICAL),
+        ("EXT4-fs (dm-0): Remounting filesystem read-only", "fs_readonly", "dm-0", CRITICAL),
+        (
+            "XFS (nvme1n1): Log I/O Error (0x2) detected at xlog_ioend_work. Shutting down filesystem.",
+            "fs_readonly",
+            "nvme1n1",
+            CRITICAL,
+        ),
+        ("XFS (dm-3): User initiated shutdown received. Shutting down filesystem", "fs_readonly", "dm-3", CRITICAL),
+        ("BTRFS info (device sdb1: state EA): forced readonly", "fs_readonly", "sdb1", CRITICAL),
+        ("EXT4-fs error (device sda2): ext4_find_entry:1455: inode #2: comm ls: reading directory", "fs_error", "sda2", WARNING),
+        ('XFS (sda2): metadata I/O error in "xfs_trans_read_buf_map" at daddr 0x1', "fs_error", "sda2", WARNING),
+        ("XFS (sda2): Metadata corruption detected at xfs_agf_verify", "fs_error", "sda2", WARNING),
+        ("BTRFS error (device sdb1): parent transid verify failed", "fs_error", "sdb1", WARNING),
+        ("nfs: server storage-1 not responding, still trying", "nfs_timeout", "storage-1", WARNING),
+        ("nfs: server storage-1 not responding, timed out", "nfs_timeout", "storage-1", WARNING),
+        ("VFS: file-max limit 1000000 reached", "file_limit", "", WARNING),
+        ("watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:812]", "soft_lockup", "", WARNING),
+        ("NMI watchdog: BUG: soft lockup - CPU#18 stuck for 22s! [python3:812]", "soft_lockup", "", WARNING),
+        ("watchdog: Watchdog detected hard LOCKUP on cpu 3", "soft_lockup", "", CRITICAL),
+        ("rcu: INFO: rcu_sched self-detected stall on CPU", "soft_lockup", "", WARNING),
+        ("mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 5: be00000000800400", "mce", "", CRITICAL),
+        ("mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 7: 8c00004000010091", "mce", "", INFO),
+        ("EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#0_DIMM#0 (channel:0 slot:0)", "mce", "", INFO),
+        ("EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#0_DIMM#0 (channel:0 slot:0)", "mce", "", CRITICAL),
+        ("{1}[Hardware Error]: event severity: corrected", "mce", "", INFO),
+        ("{1}[Hardware Error]: event severity: fatal", "mce", "", CRITICAL),
+        ("[Hardware Error]: Corrected error, no action required.", "mce", "", INFO),
+        ("[Hardware Error]: Uncorrected, software restartable error.", "mce", "", CRITICAL),
+        ("CPU0: Core temperature above threshold, cpu clock throttled (total events = 5)", "cpu_throttle", "", INFO),
+        ("Kernel panic - not syncing: Fatal exception", "crash", "", INFO),
+    ],
+)
+def test_a_fault_is_told(line: str, kind: str, key: str, severity: Severity) -> None:
+    event = only(line)
+    assert (event.kind, event.key, event.severity) == (kind, key, severity)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "EXT4-fs (md126p2): re-mounted 5b1d7e1c-6f7a-4d1e-9a55-0e9a0b7c1d22 r/w. Quota mode: none.",
+        "EXT4-fs (nvme1n1p1): mounted filesystem with ordered data mode",
+        "XFS (nvme1n1): Mounting V5 Filesystem",
+        "nfs: server storage-1 OK",
+        "mlx5_core 0000:9a:00.0 mlx5_4: Port: 1 Link INIT",
+        "mce: CPU12: Core temperature/speed normal",
+        "mce: CPU0: Package temperature/speed normal",
+        "python3[4412]: segfault at 7f ip 00007f1c sp 00007ffd error 4 in libcuda.so.550.54.15[7f1c+1d0000]",
+        "nvme nvme0: 16/0/0 default/read/poll queues",
+        "md/raid1:md0: active with 2 out of 2 mirrors",
+        "oom_reaper: reaped process 90188 (python3), now anon-rss:0kB",
+        "perf: interrupt took too long (2509 > 2500), lowering kernel.perf_event_max_sample_rate to 79500",
+        "EDAC MC: Ver: 3.0.0",
+        "mce: Using 32 MCE banks",
+        "WARNING: CPU: 3 PID: 812 at kernel/sched/core.c:1 x+0x1/0x2",
+    ],
+)
+def test_what_is_no_fault_is_nothing(line: str) -> None:
+    assert told(line) == []
+
+
+OLD_OOM = [
+    "Task in /docker/1b0c killed as a result of limit of /docker/1b0c",
+    "memory: usage 8388608kB, limit 8388608kB, failcnt 100",
+    "Memory cgroup out of memory: Kill process 812 (python) score 990 or sacrifice child",
+    "Killed process 812 (python) total-vm:98120044kB, anon-rss:66010220kB, file-rss:70220kB, shmem-rss:0kB",
+]
+
+
+def test_an_old_kernels_lines_on_memory_are_one_kill() -> None:
+    event = only(*OLD_OOM)
+    assert (event.kind, event.severity) == ("oom_kill", WARNING)
+    assert event.facts == {"pid": "812", "name": "python", "constraint": "memcg", "cgroup": "/docker/1b0c"}
+
+
+def test_two_victims_are_two_kills() -> None:
+    first = "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),global_oom,task_memcg=/a,task=one,pid=1,uid=0"
+    second = "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),global_oom,task_memcg=/b,task=two,pid=2,uid=0"
+    events = told(first, "Out of memory: Killed process 1 (one) x", second, "Out of memory: Killed process 2 (two) x")
+    assert [(event.facts["pid"], event.facts["cgroup"], event.severity) for event in events] == [
+        ("1", "/a", CRITICAL),
+        ("2", "/b", CRITICAL),
+    ]
+
+
+HUNG = [
+    "INFO: task python3:812 blocked for more than 241 seconds.",
+    "      Tainted: P           OE     5.15.0-141-generic #151-Ubuntu",
+    '"echo 0 > /proc/sys/kernel/hung_task_timeout_secs" disables this message.',
+    "task:python3         state:D stack:    0 pid:  812 ppid: 11240 flags:0x00000006",
+    "Call Trace:",
+    " <TASK>",
+    " schedule+0x69/0x110",
+]
+
+
+def test_a_task_that_hangs_in_the_driver_is_its_fault() -> None:
+    event = only(*HUNG, " os_acquire_mutex+0x3a/0x50 [nvidia]", " </TASK>")
+    assert (event.severity, event.facts) == (CRITICAL, {"pid": "812", "name": "python3", "seconds": "241", "nvidia": "yes"})
+
+
+def test_a_task_that_hangs_elsewhere_is_not() -> None:
+    event = only(*HUNG, " nfs_wait_bit_killable+0x22/0x90 [nfs]", " </TASK>")
+    assert (event.severity, event.facts) == (WARNING, {"pid": "812", "name": "python3", "seconds": "241"})
+
+
+def test_what_other_cpus_print_between_the_lines_of_a_trace_is_told_too() -> None:
+    xid = "NVRM: Xid (PCI:0000:65:00): 119, pid=812, name=python3, Timeout"
+    events = told(*HUNG[:5], xid, *HUNG[5:], " _nv051482rm+0x10/0x40 [nvidia]", " </TASK>")
+    assert sorted((event.kind, event.severity) for event in events) == [("hung_task", CRITICAL), ("xid", CRITICAL)]
+
+
+def test_two_hung_tasks_are_two() -> None:
+    other = [line.replace("python3:812", "python3:813") for line in HUNG]
+    events = told(*HUNG, *other, " nvidia_ioctl+0x1/0x2 [nvidia]", " </TASK>")
+    assert [(event.facts["pid"], event.severity) for event in events] == [("812", WARNING), ("813", CRITICAL)]
+
+
+def test_the_lines_of_an_oops_are_one() -> None:
+    event = only(
+        "BUG: kernel NULL pointer dereference, address: 0000000000000078",
+        "#PF: supervisor read access in kernel mode",
+        "Oops: 0000 [#1] PREEMPT SMP NOPTI",
+        "CPU: 11 PID: 63 Comm: ksoftirqd/11 Tainted: P           OE     6.8.0-58-generic",
+        "RIP: 0010:nv_drm_gem_free+0x6b/0x82 [nvidia_drm]",
+        "Call Trace:",
+        " kthread+0xbd/0xe0",
+        "---[ end trace 61f6991dc9ee5be0 ]---",
+    )
+    assert (event.kind, event.severity, event.count) == ("kernel_oops", WARNING, 1)
+    assert event.facts == {"function": "nv_drm_gem_free", "pid": "63", "name": "ksoftirqd/11"}
+
+
+def test_an_oops_of_arm64_is_one() -> None:
+    event = only(
+        "Unable to handle kernel paging request at virtual address ffff800012345678",
+        "Mem abort info:",
+        "  ESR = 0x0000000096000007",
+        "[ffff800012345678] pgd=0000000000000000",
+        "Internal error: Oops: 0000000096000007 [#1] SMP",
+        "CPU: 11 PID: 63 Comm: python3 Tainted: P           OE      6.8.0-58-generic-64k",
+        "pstate: 60400009 (nZCv daif +PAN -UAO)",
+        "pc : uvm_va_block_find+0x6b/0x82 [nvidia_uvm]",
+        "lr : uvm_ioctl+0x1/0x2 [nvidia_uvm]",
+        "x29: ffff80001234 x28: 0000000000000000",
+        "Call trace:",
+        " uvm_ioctl+0x1/0x2 [nvidia_uvm]",
+        "---[ end trace 0000000000000000 ]---",
+    )
+    assert (event.kind, event.facts) == ("kernel_oops", {"function": "uvm_va_block_find", "pid": "63", "name": "python3"})
+
+
+def test_an_oops_in_a_dump_is_the_crash_of_an_earlier_boot() -> None:
+    events = told(
+        "Panic#1 Part1", "BUG: unable to handle page fault for address: ffff", "Oops: 0002 [#1] SMP", "---[ end trace 0 ]---"
+    )
+    assert {(event.kind, event.severity) for event in events} == {("crash", INFO)}
+
+
+AER = [
+    "pcieport 0000:40:01.1: AER: Corrected error received: 0000:41:00.0",
+    "nvidia 0000:41:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
+    "nvidia 0000:41:00.0:   device [10de:2330] error status/mask=00000041/0000a000",
+    "nvidia 0000:41:00.0:    [ 0] RxErr                  (First)",
+    "nvidia 0000:41:00.0:    [ 6] BadTLP                ",
+]
+
+
+@pytest.mark.parametrize(
+    ("log", "kind", "key", "severity", "facts"),
+    [
+        (AER, "aer_corrected", "0000:41:00.0", INFO, {"port": "0000:40:01.1", "errors": "RxErr BadTLP"}),
+        (AER[1:], "aer_corrected", "0000:41:00.0", INFO, {"errors": "RxErr BadTLP"}),
+        (AER[:1], "aer_corrected", "0000:41:00.0", INFO, {"port": "0000:40:01.1"}),
+        (
+            ["pcieport 0000:40:01.1: AER: Uncorrectable (Non-Fatal) error message received from 0000:41:00.0"],
+            "aer_nonfatal",
+            "0000:41:00.0",
+            WARNING,
+            {"port": "0000:40:01.1"},
+        ),
+        (
+            [
+                "pcieport 0000:40:01.1: AER: Uncorrected (Non-Fatal) error received: 0000:41:00.0",
+                "nvidia 0000:41:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer, (Requester ID)",
+                "nvidia 0000:41:00.0:    [14] CmpltTO               ",
+                "nvidia 0000:41:00.0: AER: can't recover (no error_detected callback)",
+                "pcieport 0000:40:01.1: AER: device recovery failed",
+            ],
+            "aer_fatal",
+            "0000:41:00.0",
+            CRITICAL,
+            {"port": "0000:40:01.1", "errors": "CmpltTO"},
+        ),
+        (  # a port that did not find out which device it was
+            ["pcieport 0000:40:01.1: AER: Correctable error message received from 0000:00:00.0"],
+            "aer_corrected",
+            "0000:40:01.1",
+            INFO,
+            {"port": "0000:40:01.1"},
+        ),
+        (["pcieport 0000:40:01.1: AER: device recovery failed"], "aer_fatal", "0000:40:01.1", CRITICAL, {}),
+        (
+            ["pcieport 0000:40:01.1: DPC: containment event, status:0x1f01 source:0x0000"],
+            "aer_fatal",
+            "0000:40:01.1",
+            CRITICAL,
+            {"port": "0000:40:01.1", "errors": "DPC"},
+        ),
+    ],
+)
+def test_an_error_of_the_bus_is_that_of_its_device(
+    log: list[str], kind: str, key: str, severity: Severity, facts: Mapping[str, str]
+) -> None:
+    event = only(*log)
+    assert (event.kind, event.key, event.severity, event.facts, event.count) == (kind, key, severity, facts, 1)
+
+
+def test_a_window_without_room_names_the_switch_of_the_bios() -> None:
+    event = only(
+        "pci 0000:65:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint",
+        "pci 0000:65:00.0: BAR 1: no space for [mem size 0x2000000000 64bit pref]",
+        "pci 0000:65:00.0: BAR 1: failed to assign [mem size 0x2000000000 64bit pref]",
+    )
+    assert (event.kind, event.key, event.severity, event.facts) == ("bar_unassigned", "0000:65:00.0", WARNING, {"bar": "1"})
+    assert '"Above 4G Decoding"' in event.words
+    assert "BAR 1 of 131072 MiB" in event.words
+
+
+def test_a_small_window_of_a_device_that_is_known_to_be_a_gpu_counts() -> None:
+    small = "pci 0000:65:00.0: BAR 0: failed to assign [mem size 0x01000000]"
+    assert told(small) == []
+    assert only("pci 0000:65:00.0: [10de:2330] type 00 class 0x030200", small).key == "0000:65:00.0"
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        ["pci 0000:65:00.0: BAR 1 [mem size 0x2000000000 64bit pref]: can't assign; no space"],
+        ["pci 0000:65:00.0: BAR 1 [mem size 0x2000000000 64bit pref]: failed to assign"],
+        ["NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:", "NVRM: BAR1 is 0M @ 0x0 (PCI:0000:65:00.0)"],
+    ],
+)
+def test_a_window_without_room_is_told_in_every_kernel(log: list[str]) -> None:
+    event = only(*log)
+    assert (event.kind, event.key) == ("bar_unassigned", "0000:65:00.0")
+    assert '"Above 4G Decoding"' in event.words
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        [  # the kernel tries again with a larger window of the bridge
+            "pci 0000:65:00.0: BAR 1: no space for [mem size 0x2000000000 64bit pref]",
+            "pci 0000:65:00.0: BAR 1: failed to assign [mem size 0x2000000000 64bit pref]",
+            "pci 0000:64:00.0: PCI bridge to [bus 65]",
+            "pci 0000:65:00.0: BAR 1: assigned [mem 0x20000000000-0x21fffffffff 64bit pref]",
+        ],
+        [
+            "pci 0000:65:00.0: BAR 1 [mem size 0x2000000000 64bit pref]: failed to assign",
+            "pci 0000:65:00.0: BAR 1 [mem 0x20000000000-0x21fffffffff 64bit pref]: assigned",
+        ],
+        ["pci 0000:05:00.0: BAR 13: no space for [io  size 0x1000]"],
+        [
+            "pci 0000:05:00.0: [8086:1521] type 00 class 0x020000",
+            "pci 0000:05:00.0: BAR 7: no space for [mem size 0x00020000 64bit]",
+        ],
+    ],
+)
+def test_a_window_that_gets_its_room_or_is_no_gpus_is_nothing(log: list[str]) -> None:
+    assert told(*log) == []
