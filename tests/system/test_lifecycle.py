@@ -130,6 +130,7 @@ def test_a_bad_configuration_is_refused_with_exit_code_2(tmp_path: Path, config:
 
 def test_a_mistake_in_a_rule_or_receiver_names_the_file_that_holds_it(tmp_path: Path) -> None:
     daemon = Running(tmp_path, config='[[receivers]]\nname = "a"\nkind = "webhook"\nurl = "https://receiver.example/hook"')
+    daemon.file.chmod(0o600)  # it holds a secret: one that everybody may read is warned of
     (tmp_path / "conf.d").mkdir()
     for name, text in (
         ("10.toml", '[[receivers]]\nname = "b"\nkind = "webhok"'),
@@ -137,6 +138,7 @@ def test_a_mistake_in_a_rule_or_receiver_names_the_file_that_holds_it(tmp_path: 
     ):
         extra = tmp_path / "conf.d" / name
         extra.write_text(text)
+        extra.chmod(0o600)
         command = [sys.executable, "-m", "gpuwatch", "config", "check", "--config", str(daemon.file)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode == (2 if "webhok" in text else 0), done.stderr
