@@ -35,6 +35,8 @@ KINDS: Mapping[str, EventKind] = MappingProxyType(
             EventKind("bar_unassigned", "gpu", "The BIOS or kernel found no room for the GPU's memory window."),
             EventKind("api_mismatch", "driver", "NVIDIA's library and kernel module differ in version."),
             EventKind("no_driver", "driver", "The NVIDIA module finds GPUs that another driver holds, or is missing."),
+            EventKind("resumed", "driver", "The GPUs are read again after a release."),
+            EventKind("driver_changed", "driver", "The GPUs are read again after a release, by another driver."),
             EventKind("nouveau", "driver", "The nouveau driver holds the GPUs."),
             EventKind("aer_corrected", "pci", "A corrected PCIe error."),
             EventKind("aer_nonfatal", "pci", "An uncorrected PCIe error that is not fatal."),

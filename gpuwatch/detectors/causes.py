@@ -40,7 +40,8 @@ RECOVERIES: Mapping[str, str] = MappingProxyType(
     }
 )
 KIND_RANKS: Mapping[str, int] = MappingProxyType({"off_bus": LOST, "unavailable": LOST, "gsp": STUCK, "nvme_disabled": BROKEN})
-SILENT = frozenset({"log_lost", "clock", "mig_changed"})  # they are counted or listed, and are no trouble of any thing
+# They are counted or listed, and are no trouble of any thing.
+SILENT = frozenset({"log_lost", "clock", "mig_changed", "resumed", "driver_changed"})
 STORAGE = frozenset({"nvme_timeout", "nvme_disabled", "io_error", "raid_failure", "fs_readonly", "fs_error"})
 ACTIONS: Mapping[str, str] = MappingProxyType(
     {

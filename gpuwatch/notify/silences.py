@@ -57,6 +57,7 @@ class Silences:
         self._lock = threading.Lock()
         self._known: dict[str, Held] = {}
         self.is_whole = False  # what earlier runs left has been taken over; until then nothing is silenced by it
+        self._standing: Silence | None = None
 
     def restore(self, silences: Sequence[Silence]) -> None:
         """Take over what earlier runs left; what this run has said meanwhile stands."""
@@ -106,6 +107,10 @@ class Silences:
         log.info("silence %s of %s is ended by %s", silence.id, printable(str(silence), 400), printable(by))
         return silence, self._keep(silence)
 
+    def hold(self, standing: Silence | None) -> None:
+        """Have this one hold beside the others, until it is taken back by None; whoever does so remembers it, and ends it."""
+        self._standing = standing
+
     def known(self) -> list[Silence]:
         """Return all that are known, the oldest first, as they stand by now."""
         wall, mono = self._clock.wall(), self._clock.mono()
@@ -118,8 +123,9 @@ class Silences:
             return sorted((held.now(wall, mono) for held in self._known.values()), key=lambda silence: silence.id)
 
     def lasting(self, wall: float) -> list[Silence]:
-        """Return those that are not over, the oldest first."""
-        return [silence for silence in self.known() if not silence.is_over(wall)]
+        """Return those that are not over, the oldest first, then the one that others hold."""
+        standing = self._standing
+        return [silence for silence in self.known() if not silence.is_over(wall)] + ([] if standing is None else [standing])
 
     def silencing(self, incident: Incident, wall: float) -> list[str]:
         """Return the ids of the silences that keep this incident from being told."""

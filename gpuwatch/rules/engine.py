@@ -50,16 +50,21 @@ class Engine:
         }
         self.mutes = {rule.name: [other for other in self.rules.values() if rule.mutes(other)] for rule in self.rules.values()}
         self.failing: dict[str, str] = {}
+        self.resting: frozenset[Subject] = frozenset()  # of these nothing is judged, from the next beat on; any thread may set it
+        self.rested: tuple[frozenset[Subject], float] = (frozenset(), 0.0)  # ... as of the last beat, and since when
         self.fired = {(rule.name, one.severity): 0 for rule in self.rules.values() for one in rule.steps}
 
     def beat(self, view: View, mono: float, evidence: EvidenceOf) -> list[Transition]:
         """Judge everything once; returns what people may hear of."""
         beat = Beat(view, mono, evidence)
+        self.rest(mono)
         looks: dict[Subject, list[tuple[Entry, Look]]] = {}
         for entry in view.entries.values():
             looks.setdefault(entry.target.subject, []).append((entry, Look(entry.values, entry.absent, view.now)))
         transitions: list[Transition] = []
         for rule in self.rules.values():
+            if rule.subject in self.rested[0]:
+                continue
             try:
                 transitions += self.apply(rule, looks.get(rule.subject, []), beat)
             except Exception as error:  # as with detectors: one rule must not silence the others
@@ -86,6 +91,20 @@ class Engine:
         if len(alerts) > len(seen):
             transitions += self.vanished(alerts, {entry.target.key for entry, _ in seen}, beat)
         return transitions
+
+    def rest(self, mono: float) -> None:
+        """Take up which subjects rest. Their alerts stay as they are; afterwards it is as after a restart, a gap."""
+        before, since = self.rested
+        resting = self.resting
+        if resting == before:
+            return
+        for name, alerts in self.alerts.items():
+            if self.rules[name].subject in before - resting:
+                for alert in alerts.values():
+                    alert.wake()
+                    alert.shift(mono - (since if alert.resumed is None else alert.resumed))
+                    alert.resumed = mono
+        self.rested = resting, mono
 
     def problem(self) -> str:
         """Return which rules fail, "" while none does."""

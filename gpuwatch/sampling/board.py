@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -45,6 +45,7 @@ class Kept:
     reading: Reading
     came: float
     until: float
+    why: Absence = Absence.LATE  # why its values are absent after that
 
 
 @dataclass(slots=True)
@@ -67,6 +68,7 @@ class Board:
         self._places: dict[Target, Place] = {}
         self._count = 0
         self._dropped = 0
+        self._withdrawn: frozenset[str] = frozenset()  # sources from which nothing is taken
 
     def post(self, reading: Reading, mono: float) -> bool:
         """Keep a reading in place of the last one of its source, tier and target, also when its wall time goes back.
@@ -79,6 +81,8 @@ class Board:
         until = mono + (DEFAULT[reading.tier].life if life is None else life)
         is_over = reading.target.subject.brief and not (reading.values or reading.absent or reading.fault)
         with self._lock:
+            if reading.source in self._withdrawn:
+                return False
             place = self._places.get(reading.target)
             if is_over:
                 self._count -= 0 if place is None else len(self._places.pop(reading.target).kept)
@@ -95,6 +99,30 @@ class Board:
             place.last = max(place.last, until)
             place.entry = None
             return is_first
+
+    def withdraw(self, sources: Collection[str], mono: float) -> None:
+        """Take back all that these sources have said, as RELEASED, and take nothing from them until `admit`."""
+        with self._lock:
+            self._withdrawn = frozenset(sources)
+            for target, place in list(self._places.items()):
+                for key in [key for key in place.kept if key[0] in self._withdrawn]:
+                    if target.subject.brief:
+                        del place.kept[key]
+                        self._count -= 1
+                    else:
+                        place.kept[key].until, place.kept[key].why = min(mono, place.kept[key].until), Absence.RELEASED
+                    place.entry = None
+                if not place.kept:
+                    del self._places[target]
+
+    def admit(self) -> None:
+        """Take readings from every source again; what was taken back and is not said anew is LATE from now on."""
+        with self._lock:
+            self._withdrawn = frozenset()
+            for place in self._places.values():
+                for kept in place.kept.values():
+                    if kept.why is Absence.RELEASED:
+                        kept.why, place.entry = Absence.LATE, None
 
     def view(self, wall: float, mono: float) -> View:
         """Return what is known now. Entries that did not change are those of the last view: they are immutable."""
@@ -130,9 +158,9 @@ def merge(all_kept: Iterable[Kept], mono: float) -> tuple[Entry, float]:
     absent: dict[Metric, Absence] = {}
     for one in reversed(kept):
         if mono >= one.until:
-            absent.update(dict.fromkeys(one.reading.values, Absence.LATE))
+            absent.update(dict.fromkeys(one.reading.values, one.why))
             for metric, why in one.reading.absent.items():
-                absent[metric] = why if why is Absence.UNSUPPORTED else Absence.LATE
+                absent[metric] = why if why is Absence.UNSUPPORTED else one.why
     for one in reversed(current):
         values.update(one.reading.values)
         absent.update(one.reading.absent)

@@ -32,6 +32,7 @@ from gpuwatch.sampling.events import (
     Found,
     Heard,
     Kill,
+    Pause,
     Plan,
     Question,
     Say,
@@ -93,6 +94,7 @@ class Crew:
         self._last: dict[str, float] = {}  # wall time of the last reading of each source
         self._stop_at: float | None = None  # monotonic
         self._bug: str = ""
+        self._is_to_pause = self._is_paused = False  # as wanted by others, and as the plan knows it
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -102,6 +104,16 @@ class Crew:
     def ask(self, tier: Tier) -> None:
         """Have this tier read; never blocks."""
         self._events.put(Asked(tier))
+
+    def pause(self) -> None:
+        """End every process, and start none until `go_on`; never blocks, `pids` says who is still there. Also before `start`."""
+        self._is_to_pause = True
+        self._events.put(Tick())
+
+    def go_on(self) -> None:
+        """Start processes again; never blocks."""
+        self._is_to_pause = False
+        self._events.put(Tick())
 
     def stop(self, seconds: float) -> None:
         """Let all workers go, kill those that stay, and return within `seconds` whatever they do."""
@@ -147,6 +159,9 @@ class Crew:
 
     def _turn(self) -> None:
         """Take in one event, or none for a while, and look after the processes."""
+        if self._is_to_pause is not self._is_paused:
+            self._is_paused = not self._is_paused
+            self._happen(Pause(self._is_paused))
         now = self._clock.mono()
         is_brisk = any(member.is_leaving for member in self._members.values())
         pause = BRISK if is_brisk else IDLE if self._members or self._leftovers else ASLEEP

@@ -106,7 +106,14 @@ class Tick:
     """Nothing happened for a while."""
 
 
-Event = Asked | Answered | Heard | Erred | Wanted | Broke | Ended | Found | Tick
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The hardware is wanted by somebody else: every process ends, and none is started; or (`begins` false) that is over."""
+
+    begins: bool
+
+
+Event = Asked | Answered | Heard | Erred | Wanted | Broke | Ended | Found | Tick | Pause
 
 
 # What is done

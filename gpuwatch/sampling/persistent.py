@@ -23,6 +23,7 @@ from gpuwatch.sampling.events import (
     Heard,
     Kill,
     Patience,
+    Pause,
     Question,
     Reason,
     Report,
@@ -86,6 +87,7 @@ class State:
     wrong: Mapping[str, str] = field(default_factory=dict)  # ... in the last round
     overrun: tuple[float, float] | None = None  # rounds still open when the next was due: the first and the last such time
     slow: bool = False  # that was said
+    paused: bool = False  # nothing is started until it goes on
 
 
 Step = tuple[State, list[Action]]
@@ -101,6 +103,8 @@ def decide(state: State, event: Event, now: float, patience: Patience) -> Step:
         return ended(state, event, now, patience)
     if isinstance(event, Found):
         return replace(state, abandoned=state.abandoned | {event.worker}), []
+    if isinstance(event, Pause):
+        return paused(state, now) if event.begins else went_on(state, now)
     if event.worker != state.worker or state.phase is not Phase.UP:
         return state, []  # from a worker that is given up already
     match event:
@@ -179,6 +183,32 @@ def put_down(state: State, now: float, reason: Reason, words: str) -> Step:
     ), [Kill(state.worker)]
 
 
+def paused(state: State, now: float) -> Step:
+    """Let go of the hardware: SIGKILL ends the worker fastest, and the kernel closes what it had open. It is no failure."""
+    is_up = state.phase is Phase.UP
+    state = replace(
+        state,
+        paused=True,
+        phase=Phase.DYING if is_up else state.phase,
+        since=now if is_up else state.since,
+        open={},
+        reason=None,
+        failures=0,
+        trouble=None,
+        hung=False,
+        erring={},
+        wrong={},
+        overrun=None,
+        slow=False,
+    )
+    return state, [Kill(state.worker)] if is_up else []
+
+
+def went_on(state: State, now: float) -> Step:
+    """Have a worker started at once, or as soon as the last one is gone."""
+    return replace(state, paused=False, since=now if state.phase is Phase.WAITING else state.since, took=None), []
+
+
 def ended(state: State, event: Ended, now: float, patience: Patience) -> Step:
     """Take note of a process that is gone."""
     if event.worker in state.abandoned:
@@ -195,6 +225,9 @@ def ended(state: State, event: Ended, now: float, patience: Patience) -> Step:
 
 def follow(state: State, now: float, how: str, patience: Patience) -> Step:
     """Decide when the next worker starts, and say once what happened to the last one."""
+    if state.paused or not state.failures:  # it was ended on request
+        phase = Phase.LEFT if len(state.abandoned) >= patience.abandoned else Phase.WAITING
+        return replace(state, phase=phase, since=now), []
     pause = min(patience.limit, patience.first * 2.0 ** min(state.failures - 1, 30))
     if state.reason is Reason.DRIVER_CHANGE and state.failures == 1:
         pause = 0.0  # it asked for it, and asks for the first time
@@ -249,7 +282,7 @@ def due(state: State, patience: Patience) -> float:
     """Return when something is due without an event."""
     match state.phase:
         case Phase.WAITING:
-            return state.since
+            return math.inf if state.paused else state.since
         case Phase.UP:
             limit = patience.deadline if state.answered else max(patience.deadline, patience.start)
             return min((one.asked for one in state.open.values()), default=math.inf) + limit
@@ -284,13 +317,15 @@ class Persistent:
 def report(state: State, sources: tuple[str, ...], now: float) -> Report:
     """Return what is told of a worker; a round that is longer under way than the last one took is what its duration shows."""
     is_well = state.phase is Phase.UP and state.answered
-    is_new = state.took is None and state.trouble is None
+    is_new = state.paused or (state.took is None and state.trouble is None)
     waited = max((now - one.asked for one in state.open.values()), default=0.0)
     took = None if state.took is None and not state.open else max(state.took or 0.0, waited)
     standings = {
         source: Standing(None if is_new else is_well and source not in state.wrong, took, state.hung) for source in sources
     }
-    if state.phase is Phase.LEFT:
+    if state.paused:
+        problem = ""
+    elif state.phase is Phase.LEFT:
         problem = f"{len(state.abandoned)} processes are stuck in the kernel; nothing is started until one of them ends"
     elif is_well:
         problem = "; ".join(f"{source} {words}" for source, words in state.wrong.items())

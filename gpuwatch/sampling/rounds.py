@@ -24,6 +24,7 @@ from gpuwatch.sampling.events import (
     Heard,
     Kill,
     Patience,
+    Pause,
     Question,
     Reason,
     Report,
@@ -84,6 +85,7 @@ class State:
     standings: Mapping[str, Standing] = field(default_factory=dict)
     wrong: Mapping[str, str] = field(default_factory=dict)  # sources that failed in the last round
     left: bool = False  # nothing is started: too many processes are stuck in the kernel
+    paused: bool = False  # nothing is started until it goes on
 
 
 Step = tuple[State, list[Action]]
@@ -99,6 +101,8 @@ def decide(state: State, event: Event, now: float, patience: Patience) -> Step:
         return ended(state, event, now, patience)
     if isinstance(event, Found):
         return replace(state, abandoned=state.abandoned | {event.worker}), []
+    if isinstance(event, Pause):
+        return paused(state, now) if event.begins else (replace(state, paused=False), [])
     round_ = state.round
     if round_ is None or event.worker != round_.worker or round_.reason:
         return state, []  # from a process that is given up already
@@ -117,7 +121,7 @@ def decide(state: State, event: Event, now: float, patience: Patience) -> Step:
 
 def asked(state: State, tier: Tier, now: float, patience: Patience) -> Step:
     """Begin a round, unless the last one is still under way or nothing can be started."""
-    if state.round:
+    if state.round or state.paused:
         return state, []
     if len(state.abandoned) >= patience.abandoned:
         if state.left:
@@ -132,6 +136,15 @@ def asked(state: State, tier: Tier, now: float, patience: Patience) -> Step:
     round_ = Round(tier=tier, began=now, worker=0, sources=sources, armed=now, at=("", ""), since=now)
     state, actions = begun(replace(state, left=False), round_, now)
     return state, [*said, *actions]
+
+
+def paused(state: State, now: float) -> Step:
+    """Give the round up and end every process: it is no failure of any source."""
+    ending = set(state.leaving)
+    if state.round and not state.round.reason:
+        ending.add(state.round.worker)
+    dying = {**state.dying, **dict.fromkeys(ending, now)}
+    return replace(state, paused=True, round=None, leaving={}, dying=dying), [Kill(worker) for worker in sorted(ending)]
 
 
 def begun(state: State, round_: Round, now: float) -> Step:
@@ -310,6 +323,8 @@ def report(state: State, now: float) -> Report:
 
 def problem(state: State) -> str:
     """Say why whole sources give nothing; single items that hang are told by their sources."""
+    if state.paused:
+        return ""
     if state.left:
         return f"{len(state.abandoned)} processes are stuck in the kernel; nothing is read until one of them ends"
     words = [f"{source} {what}" for source, what in state.wrong.items()]
