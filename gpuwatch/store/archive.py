@@ -8,9 +8,10 @@ what is deleted is always what was written first. The size cap wins over it.
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
 from gpuwatch import config
 from gpuwatch.model.escape import visible
@@ -29,8 +30,8 @@ DEFAULT_SHARE = 0.05  # of the file system
 LOW_SPACE = 1 << 30  # free bytes below which the history stops growing
 FLOOR = 16 << 20  # bytes to which it grows all the same: some hours of one GPU
 LOG_ROOM = 8 << 20  # bytes of the cap that are left to SQLite's log, which grows to 4 MiB and beyond in a large transaction
-SEEN_EVERY = 600_000  # milliseconds between two marks that a target still exists
-PRUNE_EVERY = 360  # rounds between two looks for targets whose rows are all gone
+SEEN_EVERY = 60  # rounds between two marks that a target still exists
+PRUNE_EVERY = 360  # rounds between two prunings of targets whose rows are all gone
 ROW_LIMIT = 100_000  # rows of one answer
 
 EVER = 2.0**62  # milliseconds
@@ -54,7 +55,7 @@ class Known:
     id: int
     labels: str
     info: str
-    seen: int
+    seen: int  # the last round of which it says that the target was there
 
 
 class Archive:
@@ -93,10 +94,11 @@ class Archive:
     def load(self, connection: Connection) -> None:
         """Learn what is there."""
         with connection.begin():
-            rows = connection.execute(select(TARGET)).all()
             first, last = connection.execute(select(func.min(ROUND.c.id), func.max(ROUND.c.id))).one()
             self.oldest = seconds(connection.scalar(select(ROUND.c.at).where(ROUND.c.id == first)))
-        self._known = {(row.subject, row.key): Known(row.id, row.labels, row.info, row.last_seen) for row in rows}
+            # of a history that was begun before targets had this mark
+            connection.execute(update(TARGET).where(TARGET.c.last_round.is_(None)).values(last_round=last or 0))
+        self._known = {}
         self._first, self._last = (first, last) if first is not None else (1, 0)
         self._weigh()
 
@@ -135,8 +137,7 @@ class Archive:
     def _step(self, connection: Connection) -> bool:
         if self._last % PRUNE_EVERY == 0:
             happenings.prune(connection, self._keep_events, self._cap or self._room())
-            if self._prune(connection):
-                self.load(connection)
+            self._prune(connection)
         if self._last - self._first + 1 >= self._keep + CHUNK:
             return self._delete_oldest(connection, CHUNK)
         if self._database.path is None:
@@ -144,17 +145,17 @@ class Archive:
         return self._shrink(connection)
 
     def _target(self, connection: Connection, place: Place, target: Target, at: int) -> Known:
-        """Return the row of this target, made or brought up to date."""
-        known = self._known.get(place)
-        labels, info = text(target.labels), text(target.info)
+        """Return the row of this target, found, made or brought up to date."""
+        labels, info, now = text(target.labels), text(target.info), self._last + 1
+        known = self._known.get(place) or find(connection, place)
         if known is None:
-            row = dict(zip(("subject", "key"), place, strict=True), labels=labels, info=info, first_seen=at, last_seen=at)
-            made = connection.execute(insert(TARGET), row).inserted_primary_key
-            return Known(made[0] if made else 0, labels, info, at)
-        if (labels, info) != (known.labels, known.info) or abs(at - known.seen) >= SEEN_EVERY:
-            change = {"labels": labels, "info": info, "last_seen": at}
+            row = dict(zip(("subject", "key"), place, strict=True), labels=labels, info=info, first_seen=at)
+            made = connection.execute(insert(TARGET), row | {"last_seen": at, "last_round": now}).inserted_primary_key
+            return Known(made[0] if made else 0, labels, info, now)
+        if (labels, info) != (known.labels, known.info) or now - known.seen >= SEEN_EVERY:
+            change = {"labels": labels, "info": info, "last_seen": at, "last_round": now}
             connection.execute(update(TARGET).where(TARGET.c.id == known.id).values(change))
-            return Known(known.id, labels, info, at)
+            return Known(known.id, labels, info, now)
         return known
 
     def _delete_oldest(self, connection: Connection, count: int) -> bool:
@@ -165,8 +166,10 @@ class Archive:
         with connection.begin():
             times = select(ROUND.c.at).where(ROUND.c.id <= upto)
             for subject, table in RAW.items():
-                targets = select(TARGET.c.id).where(TARGET.c.subject == subject.name)
-                connection.execute(delete(table).where(table.c.target.in_(targets), table.c.at.in_(times)))
+                gone = delete(table).where(table.c.at.in_(times))
+                if not subject.brief:  # its key begins with the target
+                    gone = gone.where(table.c.target.in_(select(TARGET.c.id).where(TARGET.c.subject == subject.name)))
+                connection.execute(gone)
             connection.execute(delete(ROUND).where(ROUND.c.id <= upto))
             oldest = connection.scalar(select(ROUND.c.at).where(ROUND.c.id == upto + 1))
         self._first, self.oldest = upto + 1, seconds(oldest)
@@ -207,31 +210,25 @@ class Archive:
         space = os.statvfs(self._database.path.parent)
         return min(DEFAULT_CAP, int(space.f_blocks * space.f_frsize * DEFAULT_SHARE))
 
-    def _prune(self, connection: Connection) -> int:
-        """Delete the targets that have no row any more; returns how many."""
-        gone = 0
+    def _prune(self, connection: Connection) -> None:
+        """Delete the targets that have no row any more, and forget those that are not there now."""
         with connection.begin():
-            for subject, table in RAW.items():
-                rows = select(table.c.at).where(table.c.target == TARGET.c.id).exists()
-                gone += connection.execute(delete(TARGET).where(TARGET.c.subject == subject.name, ~rows)).rowcount
-        return gone
+            connection.execute(delete(TARGET).where(TARGET.c.last_round < self._first - SEEN_EVERY))
+        self._known = {place: known for place, known in self._known.items() if known.seen >= self._last - SEEN_EVERY}
+
+
+def find(connection: Connection, place: Place) -> Known | None:
+    """Return what the target table says of a target, None where it is new."""
+    subject, key = place
+    row = connection.execute(select(TARGET).where(TARGET.c.subject == subject, TARGET.c.key == key)).one_or_none()
+    return None if row is None else Known(row.id, row.labels, row.info, row.last_round)
 
 
 def read(
     connection: Connection, subject: Subject, metrics: Sequence[Metric], since: float, until: float, *, key: str | None
 ) -> Iterator[Row]:
     """Yield the rows with since <= at < until, the oldest first, at most `ROW_LIMIT` of them."""
-    table = RAW[subject]
-    columns = [table.c[metric.id] for metric in metrics]
-    query = (
-        select(TARGET.c.key, TARGET.c.labels, table.c.at, *columns)
-        .join(TARGET, TARGET.c.id == table.c.target)
-        .where(TARGET.c.subject == subject.name, table.c.at >= milliseconds(since), table.c.at < milliseconds(until))
-        .order_by(table.c.at, TARGET.c.key)
-        .limit(ROW_LIMIT)
-    )
-    if key is not None:
-        query = query.where(TARGET.c.key == key)
+    query = question(subject, metrics, since, until, key)
     labels: dict[str, dict[str, str]] = {}
     with connection.begin():
         for name, words, at, *numbers in connection.execute(query):
@@ -240,6 +237,28 @@ def read(
             values = {metric: value for metric, value in zip(metrics, numbers, strict=True) if value is not None}
             if values:
                 yield Row(name, labels[words], at / 1000, values)
+
+
+def question(subject: Subject, metrics: Sequence[Metric], since: float, until: float, key: str | None) -> Select[Any]:
+    """Return the query of `read`, which goes along the key of the table.
+
+    Rows of a brief subject lie by time: those of one target are looked up round by round, those of all need no list of targets.
+    """
+    table = RAW[subject]
+    query = (
+        select(TARGET.c.key, TARGET.c.labels, table.c.at, *(table.c[metric.id] for metric in metrics))
+        .join(TARGET, TARGET.c.id == table.c.target)
+        .order_by(table.c.at, TARGET.c.key)
+        .limit(ROW_LIMIT)
+    )
+    first, end = milliseconds(since), milliseconds(until)
+    if key is not None or not subject.brief:
+        query = query.where(TARGET.c.subject == subject.name)
+    if key is not None:
+        query = query.where(TARGET.c.key == key)
+        if subject.brief:
+            return query.where(table.c.at.in_(select(ROUND.c.at).where(ROUND.c.at >= first, ROUND.c.at < end)))
+    return query.where(table.c.at >= first, table.c.at < end)
 
 
 def usual(size: int) -> int:

@@ -93,6 +93,7 @@ TARGET = Table(
     Column("info", Text, nullable=False),  # JSON
     Column("first_seen", BigInteger, nullable=False),  # milliseconds since 1970, as every time of the history
     Column("last_seen", BigInteger, nullable=False),  # written every ten minutes
+    Column("last_round", Integer),  # written with it; its rows are of no later round than the next sixty
     UniqueConstraint("subject", "key"),
 )
 # One row every 10 s in the order of writing. Retention counts these, so that no clock step makes a row old, and `at` is
@@ -132,12 +133,17 @@ def stored(metric: Metric) -> bool:
 
 
 def raw_table(subject: Subject, metrics: tuple[Metric, ...]) -> Table:
-    """Return the table of one subject's 10 s rows."""
+    """Return the table of one subject's 10 s rows, in the order of its key.
+
+    Rows of a target lie together, so that its past is read at once; each round then dirties a page a target. Brief subjects
+    have hundreds of targets (processes): theirs lie by time, a round in a page or two, or they would wear out the disk.
+    """
+    key = ("at", "target") if subject.brief else ("target", "at")
+    types = {"target": Integer, "at": BigInteger}
     return Table(
         f"raw_{subject.name}",
         HISTORY,
-        Column("target", Integer, primary_key=True, autoincrement=False),
-        Column("at", BigInteger, primary_key=True, autoincrement=False),
+        *(Column(name, types[name], primary_key=True, autoincrement=False) for name in key),
         *(Column(metric.id, Double) for metric in metrics),
         sqlite_with_rowid=False,
     )

@@ -3,11 +3,14 @@
 python -m tests.bench.crowd
 """
 
+import logging
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 
 from gpuwatch.catalogue.gpu import GPU, MEMORY_SIZE, MEMORY_USED, POWER, UTILIZATION
 from gpuwatch.catalogue.process import GPU_PROCESSES, PROCESS, PROCESS_GPU
@@ -18,8 +21,11 @@ from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.target import Target
+from gpuwatch.model.view import View
 from gpuwatch.sampling.board import Board
 from gpuwatch.sources import jobs
+from gpuwatch.store.schema import RAW
+from tests.bench import keeping
 from tests.fakes.cgroups import Crowd, docker
 from tests.fakes.crowd_view import GIB, holder, seen, uuid
 from tests.fakes.host import Answers, HostTree
@@ -62,6 +68,7 @@ def gpus(board: Board, wall: float) -> None:
 
 def main() -> None:
     """Measure and print."""
+    logging.disable(logging.WARNING)  # a clock that is moved on by hand looks like a slow disk
     with tempfile.TemporaryDirectory() as folder:
         tree = HostTree(Path(folder)).kernel()
         crowd = Crowd(tree, "v2")
@@ -106,6 +113,12 @@ def main() -> None:
         for words, hidden in (("", (PROCESS, PROCESS_GPU)), (" with those of processes", ())):
             lines = sum(text.count("\n") for _, text in Renderer(hidden).render(view).lines)
             print(f"series{words}: {lines - GPUS * 5}")  # without the five values of each GPU above
+        brief = View(wall, MappingProxyType({target: entry for target, entry in view.entries.items() if target.subject.brief}))
+        targets = Counter(target.subject.name for target in brief.entries if target.subject in RAW)
+        cost_a_day = keeping.sent(Path(folder), brief)
+        print(f"history of {', '.join(f'{count} {name}' for name, count in sorted(targets.items()))}, a day:")
+        print(f"  sent to the disk     {cost_a_day.disk / 1e6:8.0f} MB")
+        print(f"  the file grows by    {cost_a_day.file / 1e6:8.0f} MB")
 
 
 if __name__ == "__main__":

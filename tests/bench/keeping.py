@@ -1,6 +1,7 @@
 """What history costs: a database filled with some hours through the store's API, and its bytes a GPU and day."""
 
 import contextlib
+import os
 import random
 import sqlite3
 import time
@@ -15,9 +16,12 @@ from gpuwatch.model.quantity import Size
 from gpuwatch.model.reading import Tier
 from gpuwatch.model.view import Entry, View
 from gpuwatch.store import Store
+from tests.bench.processes import written
 from tests.fakes.clock import FakeClock
 
 HOURS = 4
+MINUTES = 20  # over which writes are counted: many times round the log
+WARM = 360  # rounds before them: an hour, by when each target of a long life fills pages of its own
 PERIOD = 10.0
 DAY = 86400.0
 JITTER = 0.03  # of a value: nothing compresses by being equal, as on a busy host
@@ -51,6 +55,38 @@ def fill(folder: Path, view: View) -> Kept:
     assert store.stop(30)
     rows, full = size(path)
     return Kept(rows, full - empty, rounds * PERIOD / DAY, spent / rounds)
+
+
+class Sent(NamedTuple):
+    """What a day of a view costs, by MINUTES of it."""
+
+    disk: float  # bytes that are sent to the disk
+    file: float  # bytes that the file grows by
+
+
+def sent(folder: Path, view: View) -> Sent:
+    """Write MINUTES of this view through a store and return what a day of it sends to the disk.
+
+    The kernel counts a page when it gets dirty. That is as it would be in real time: SQLite appends to its log, and syncs both
+    files before it begins the log anew.
+    """
+    clock, dice = FakeClock(), random.Random(20)
+    path = folder / "sent.db"
+    store = Store(config.Store(url=f"sqlite:///{path}", max_size=Size(8 << 30)), "bench", clock)
+    store.start()
+    rounds = int(MINUTES * 60 / PERIOD)
+    before = 0, 0
+    for number in range(WARM + rounds):
+        if number == WARM:  # the tables and the targets are there
+            before = written(os.getpid()), size(path)[1]
+        view = later(view, dice, clock.wall(), number)
+        store.observe(view)
+        wait_written(store, number)
+        clock.forward(PERIOD)
+    after = written(os.getpid()), size(path)[1]
+    assert store.stop(30)
+    days = rounds * PERIOD / DAY
+    return Sent((after[0] - before[0]) / days, (after[1] - before[1]) / days)
 
 
 def size(path: Path) -> tuple[int, int]:

@@ -3,50 +3,22 @@
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, func, select
 
-from gpuwatch import config
 from gpuwatch.catalogue import gpu
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.delivery import Outcome
 from gpuwatch.model.quantity import Duration, Size
 from gpuwatch.store import records
-from gpuwatch.store.archive import CHUNK, LEAST, Archive, read
+from gpuwatch.store.archive import CHUNK, LEAST
 from gpuwatch.store.files import Database
 from gpuwatch.store.history import Round
-from gpuwatch.store.migrations import HISTORY_LAYOUT, STATE_LAYOUT
+from gpuwatch.store.migrations import STATE_LAYOUT
 from gpuwatch.store.schema import DELIVERY, INCIDENT, RAW, ROUND, TARGET, TOLD
+from tests.fakes.store_history import History
 from tests.fakes.store_nouns import EPOCH, delivery, gpu_target, incident, round_of, told
 
 YEARS = 5 * 365 * 86400.0
-
-
-class History:
-    """An open history, without the writing thread."""
-
-    def __init__(self, folder: Path, *, max_size: Size | None = None, keep_raw: Duration = Duration(7 * 86400)) -> None:  # noqa: B008 - a number
-        chosen = config.Store(url=f"sqlite:///{folder / 'gpuwatch.db'}", max_size=max_size, keep_raw=keep_raw)
-        self.database = Database(chosen.url, HISTORY_LAYOUT, "machine-1", SystemClock(), synchronous="OFF")
-        self.archive = Archive(chosen, self.database)
-        self.connection = self.database.open()
-        self.database.upgrade(self.connection)
-        self.archive.load(self.connection)
-
-    def write(self, done: Round) -> None:
-        """Store a round and tidy as the writing thread does."""
-        self.archive.write(self.connection, done)
-        while self.archive.tidy(self.connection):
-            pass
-
-    def powers(self) -> list[float]:
-        """Return the power of the first GPU, in the order of time."""
-        rows = read(self.connection, gpu.GPU, [gpu.POWER], -1e12, 1e12, key=gpu_target(0).key)
-        return [row.values[gpu.POWER] for row in rows]
-
-    def count(self, query: Select[tuple[int]]) -> int:
-        """Return a number from the database."""
-        with self.connection.begin():
-            return self.connection.scalar(query) or 0
 
 
 def test_raw_rows_beyond_their_time_go_in_small_steps(tmp_path: Path) -> None:
