@@ -13,6 +13,7 @@ from gpuwatch.cli import main
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
 from tests.fakes import page_view
+from tests.fakes.until import PATIENCE
 from tests.fakes.web import Answers, serving
 
 HOSTILE = "A40\x1b[2J\x9b31m\u202e"
@@ -111,6 +112,6 @@ def test_a_saved_log_needs_no_daemon_and_is_told_as_a_story(tmp_path: Path, caps
 def test_a_log_comes_through_a_pipe_and_junk_in_it_is_no_event() -> None:
     command = [sys.executable, "-m", "gpuwatch", "events", "--file", "-"]
     junk = b"\xff\xfe\x00\n" + b"x" * 2_000_000 + b"\n[    5.0] all is well\n"
-    done = subprocess.run(command, input=junk, capture_output=True, timeout=20, check=False)
+    done = subprocess.run(command, input=junk, capture_output=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert io.BytesIO(done.stdout).readline() == b"this log tells of nothing that gpuwatch knows\n"

@@ -22,7 +22,7 @@ def test_an_exporter_adds_what_nvml_lacks_and_changes_nothing_else(tmp_path: Pat
                 page += row("DCGM_FI_PROF_SM_ACTIVE", f"0.{gpu + 1}", **labels) + row("DCGM_FI_DEV_GPU_TEMP", "199", **labels)
             exporter.always = Answer(body=page.encode())
             server.wait_up(2)
-            found = server.daemon.until(lambda page: page.value(SM, uuid=uuids[1]) is not None, 30)
+            found = server.daemon.until(lambda page: page.value(SM, uuid=uuids[1]) is not None)
             assert [found.value(SM, uuid=uuid, gpu=str(gpu)) for gpu, uuid in enumerate(uuids)] == [0.1, 0.2]  # NVML's numbers
             assert found.value("gpuwatch_dcgm_up") == 1
             core = [found.value("gpuwatch_gpu_temperature_celsius", uuid=uuid, sensor="core") for uuid in uuids]
@@ -31,7 +31,7 @@ def test_an_exporter_adds_what_nvml_lacks_and_changes_nothing_else(tmp_path: Pat
             # The exporter may be that of another host: its GPU is shown, and not taken for one of ours.
             assert {labels["uuid"] for labels, _ in found.all("gpuwatch_gpu_up")} == set(uuids)
             exporter.always = Answer(how="silent")
-            server.daemon.until(lambda page: page.value("gpuwatch_dcgm_up") == 0, 60)
+            server.daemon.until(lambda page: page.value("gpuwatch_dcgm_up") == 0)
             assert "dcgm: unreachable: " in "\n".join(server.daemon.status()["troubles"])
             assert server.daemon.page().value("gpuwatch_gpu_up", uuid=uuids[0]) == 1
 
@@ -45,7 +45,7 @@ def test_dcgmi_is_called_in_a_process_of_its_own_and_may_hang(tmp_path: Path) ->
     fake.answers("dmon", {"hang": True}, {"hang": True}, rows({"GPU 0": {1002: "0.5"}}))
     with server:
         server.wait_up(1)
-        server.daemon.until(lambda page: page.value("gpuwatch_dcgm_up") == 0, 60)
+        server.daemon.until(lambda page: page.value("gpuwatch_dcgm_up") == 0)
         assert server.daemon.page().value("gpuwatch_gpu_up", uuid=uuid) == 1
-        page = server.daemon.until(lambda page: page.value(SM, uuid=uuid) is not None, 60)
+        page = server.daemon.until(lambda page: page.value(SM, uuid=uuid) is not None)
         assert (page.value(SM, uuid=uuid), page.value("gpuwatch_dcgm_gpus", state="seen")) == (0.5, 1)

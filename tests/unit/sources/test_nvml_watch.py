@@ -142,12 +142,12 @@ def test_whatever_a_call_answers_once_nothing_is_left_over_and_the_next_try_is_w
             assert case.watch.ended(20.0), (function, code)
             assert case.desk.told == []
         elif code not in GONE:
-            until(lambda case=case: case.desk.told, 20.0)  # type: ignore[misc] # mypy cannot tell its type
+            until(lambda case=case: case.desk.told)  # type: ignore[misc] # mypy cannot tell its type
             assert [event.code for event in case.desk.told] == [43], (function, code)
         assert case.desk.gone == ([code] if code in DRIVER else []), (function, code)
     for (function, _), case in cases.items():
         if function == "nvmlEventSetFree":
-            until(lambda case=case: case.module.calls["nvmlEventSetWait"], 20.0)  # type: ignore[misc] # as above
+            until(lambda case=case: case.module.calls["nvmlEventSetWait"])  # type: ignore[misc] # as above
         case.give_up()
     for place, case in cases.items():
         assert case.watch.ended(20.0), place
