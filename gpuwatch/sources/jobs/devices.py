@@ -16,6 +16,8 @@ from gpuwatch.sources.jobs.limits import Hierarchies
 NVIDIA = "195"  # major number of /dev/nvidia* (Documentation/admin-guide/devices.txt)
 RULE = re.compile(r"(?:a|c (?:\*|195):\S+) ", re.MULTILINE)  # `a *:* rwm` allows everything
 ALLOWED = re.compile(r"^DeviceAllow=(?:/dev/char/195:(\d+)|/dev/nvidia\S*|char-nvidia\S*|char-\*)(?:\s|$)", re.MULTILINE)
+AGAIN = re.compile(r"^DeviceAllow=[ \t]*$", re.MULTILINE)  # empties the list (systemd.resource-control(5))
+STRICT = re.compile(r"^DevicePolicy=(?:strict|closed)[ \t]*$", re.MULTILINE)  # else `auto`: with an empty list all is allowed
 TRANSIENT = "run/systemd/transient"
 
 
@@ -30,9 +32,14 @@ def missing(hierarchies: Hierarchies, root: Path, dev: Path, home: Home, paths: 
     if rules and not RULE.search(rules):
         return 1.0
     scope = own_group(paths.get(SYSTEMD) or paths.get(UNIFIED) or "", home.container).rpartition("/")[2]
-    listed = text(root / TRANSIENT / f"{scope}.d/50-DeviceAllow.conf") if scope.endswith(".scope") else ""
-    if not listed:
+    if not scope.endswith(".scope"):
         return 0.0 if rules else None
+    listed, policy = (text(root / TRANSIENT / f"{scope}.d/50-{name}.conf") for name in ("DeviceAllow", "DevicePolicy"))
+    if not listed and "=auto" not in policy:
+        return 0.0 if rules else None
+    listed = AGAIN.split(listed)[-1]
+    if "DeviceAllow=" not in listed:  # what runc writes for a privileged container: an empty list allows all under `auto`
+        return float(STRICT.search(policy) is not None)
     # systemd looks each number up in /dev/char: what has no link there is left out (NVIDIA/nvidia-container-toolkit#48).
     found = [number for number in ALLOWED.findall(listed) if not number or sysfs.exists(dev / f"char/{NVIDIA}:{number}")]
     return float(not found)
