@@ -258,8 +258,21 @@ def test_use_is_taken_from_new_and_true_samples_only(fake: FakeNvml, crowd: Crow
         crowd.run(pid)
     stale, junk = Process(101, share=30, sampled=1_000_000), Process(102, share=250)
     fake.processes(0, [Process(100, share=55), stale, junk, Process(103)])
-    found = {pid: one.values[HOLDER_UTILIZATION] for pid, one in told(worker.ask(Tier.NORMAL), fake).items()}
-    assert found == {"100": 0.55, "101": 0.0, "102": 0.0, "103": 0.0}
+    found = told(worker.ask(Tier.NORMAL), fake)
+    shares = {pid: one.values.get(HOLDER_UTILIZATION) for pid, one in found.items()}
+    assert shares == {"100": 0.55, "101": None, "102": None, "103": 0.0}  # no row at all: it ran no kernel (nvml.h)
+    assert tuple(found[pid].absent[HOLDER_UTILIZATION] for pid in ("101", "102")) == (Absence.EMPTY, Absence.EMPTY)
+
+
+@pytest.mark.parametrize("bad", [Process(100, share=30, sampled=1_000_000), Process(100, share=250)])
+def test_a_list_without_one_good_sample_says_of_nobody_that_he_was_idle(
+    fake: FakeNvml, crowd: Crowd, worker: NvmlWorker, bad: Process
+) -> None:
+    for pid in (100, 101):
+        crowd.run(pid)
+    fake.processes(0, [bad, Process(101)])
+    found = told(worker.ask(Tier.NORMAL), fake)
+    assert {pid: one.absent.get(HOLDER_UTILIZATION) for pid, one in found.items()} == {"100": Absence.EMPTY, "101": Absence.EMPTY}
 
 
 @pytest.mark.parametrize("code", [6, 7, 10, 999])

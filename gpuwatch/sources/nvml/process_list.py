@@ -36,11 +36,11 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The share of time in which kernels of one process ran, up to `at` (microseconds since 1970)."""
+    """The share of time in which kernels of one process ran, up to `at` (microseconds since 1970); None: it cannot be told."""
 
     pid: int
     at: int
-    share: float
+    share: float | None
 
 
 def understood(
@@ -82,15 +82,20 @@ def can_be(record: Record, total: int | None) -> bool:
 def samples(raw: bytes, count: int, layout: struct.Struct, since: int, now: int) -> tuple[dict[int, Sample], int]:
     """Return the newest good sample of each process, and the newest time stamp to ask from next time (microseconds).
 
-    Drivers give rows again that were given before, shares over 100 and rows never written (Syllo/nvtop#110): all are dropped.
+    Drivers give rows again that were given before, shares over 100 and rows never written (Syllo/nvtop#110). A process that has
+    only such rows has a sample without a share: it may have run, and 0 would say that it did not.
     """
     found: dict[int, Sample] = {}
     newest = since
     for sample in decoded(layout.iter_unpack(raw[: layout.size * count]), layout):
-        if not since < sample.at <= now + AHEAD or not 0 < sample.pid <= LARGEST_PID:
+        if not 0 < sample.pid <= LARGEST_PID:
             continue
-        newest = max(newest, sample.at)
-        if sample.share <= 1 and (sample.pid not in found or sample.at > found[sample.pid].at):
+        is_new = since < sample.at <= now + AHEAD
+        newest = max(newest, sample.at) if is_new else newest
+        known = found.get(sample.pid)
+        if not is_new or sample.share is None or sample.share > 1:
+            found.setdefault(sample.pid, Sample(sample.pid, sample.at, None))
+        elif known is None or known.share is None or sample.at > known.at:
             found[sample.pid] = sample
     return found, newest
 

@@ -122,8 +122,12 @@ class Processes:
                 own[HOLDER_MEMORY] = float(row.memory)
             if isinstance(shares, Absence):
                 lacks[HOLDER_UTILIZATION] = shares
-            else:  # the driver gives a row to those alone that ran a kernel (nvml.h)
-                own[HOLDER_UTILIZATION] = shares[row.pid].share if row.pid in shares else 0.0
+            else:
+                share = shares[row.pid].share if row.pid in shares else 0.0  # rows are of those alone that ran a kernel (nvml.h)
+                if share is None:
+                    lacks[HOLDER_UTILIZATION] = Absence.EMPTY
+                else:
+                    own[HOLDER_UTILIZATION] = share
             said[target] = own, lacks
         before = self._told.values()
         if whole:
@@ -251,4 +255,5 @@ class Processes:
         if code or count > self._room:
             return Absence.EMPTY
         found, self._since = process_list.samples(raw, count, layout, self._since, int(self._clock.wall() * MICROSECONDS))
-        return found
+        # Nothing new of anybody says nothing of those without a row either.
+        return found if any(sample.share is not None for sample in found.values()) else Absence.EMPTY

@@ -69,10 +69,22 @@ def test_the_newest_good_sample_of_each_process_counts() -> None:
         (4713, NOW - 4, 250),  # over 100
         (4714, NOW + 10**9, 10),  # from the future
         (0, NOW - 3, 10),
+        (4715, NOW - 6, 30),  # good, and junk before and after it
+        (4715, NOW - 5, 101),
+        (4716, NOW - 6, 250),
+        (4716, NOW - 7, 20),
     )
     raw = b"".join(SAMPLE.pack(pid, at, share, 0, 0, 0) for pid, at, share in rows)
     found, newest = samples(raw + b"\0" * 64, len(rows), SAMPLE, NOW - 10, NOW)
-    assert {4711: Sample(4711, NOW - 5, 0.5)} == found
+    assert {pid: sample.share for pid, sample in found.items()} == {
+        4711: 0.5,
+        4712: None,
+        4713: None,
+        4714: None,
+        4715: 0.3,
+        4716: 0.2,
+    }
+    assert found[4711] == Sample(4711, NOW - 5, 0.5)
     assert newest == NOW - 4
 
 
