@@ -19,6 +19,8 @@ COMMANDS = {
     "status": "say how this host and its monitor are",
     "events": "list what driver and kernel have told, or read a saved kernel log",
     "silence": "tell nobody of some alerts, or of any, for a time; list or end that",
+    "release": "let go of every GPU, for a reset or a new driver; with a command, until it ends",
+    "resume": "take the GPUs up again, and say what has changed",
     "read": "read one source once and print it as JSON",
     "metrics": "list every metric that gpuwatch knows",
     "config": "check or show the configuration",

@@ -59,7 +59,7 @@ def well(page: dict[str, Any]) -> bool:
         and not page.get("judging", [])
         and not any(alert["severity"] != "info" for alert in page["alerts"])
         and not any(disk["verdict"] in BAD_VERDICTS for disk in page["disks"])
-        and all(card["up"] for card in page["gpus"])
+        and (released(page) or all(card["up"] for card in page["gpus"]))
     )
 
 
@@ -79,9 +79,11 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
     )
     reading = "  ".join(f"{name} {'FAILS' if why else 'ok'}" for name, why in page["collectors"].items())
     yield f"reading: {reading}"
+    if released(page):
+        yield f"GPUs: {of_release(page['release'])}; `gpuwatch resume` ends it"
     yield f"GPUs: {sum(card['up'] for card in cards)} of {number(page['expected_gpus'], len(cards))} up"
     words = driver.get("words", "")
-    if driver["state"] not in {"", "ok"} and words and not any(words in reason for reason in page["reasons"]):
+    if driver["state"] not in {"", "ok", "released"} and words and not any(words in reason for reason in page["reasons"]):
         yield f"  . driver {driver['state']}: {words}"  # a host without GPUs needs none, and is well
     yield from (f"  {of_gpu(card, now)}" for card in cards)
     if page["disks"]:
@@ -142,6 +144,19 @@ def of_silence(silence: dict[str, Any], now: float) -> str:
     until = time.strftime("%Y-%m-%d %H:%M", time.localtime(silence["ends_at"]))
     said = f": {silence['comment']}" if silence["comment"] else ""
     return f"{silence['of']} until {until} (in {span(silence['ends_at'] - now)}), by {silence['author']}{said}"
+
+
+def released(page: dict[str, Any]) -> bool:
+    """Whether somebody has had the daemon let go of the GPUs."""
+    return bool(page.get("release", {}).get("state") == "released")
+
+
+def of_release(release: dict[str, Any]) -> str:
+    """Return when a release ends, and by whom it is."""
+    until = time.localtime(release["until"])
+    is_today = time.strftime("%j", until) == time.strftime("%j")
+    waits = f", and longer while {release['waits_for']} is at work" if release.get("waits_for") else ""
+    return f"released until {time.strftime('%H:%M' if is_today else '%Y-%m-%d %H:%M', until)} by {release['by']}{waits}"
 
 
 def number(found: float | None, otherwise: int) -> str:

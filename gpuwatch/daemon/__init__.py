@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from gpuwatch import __version__, catalogue, detectors, notify, sd, shipped
@@ -16,8 +17,9 @@ from gpuwatch.catalogue.process import PROCESS, PROCESS_GPU
 from gpuwatch.config import UNPLACED, Config
 from gpuwatch.daemon import answers, own
 from gpuwatch.daemon.beat import Beat
-from gpuwatch.daemon.building import JOBS, NVML, Asked, Collector, cadences, collectors, machine
+from gpuwatch.daemon.building import HOLDING, JOBS, NVML, Asked, Collector, cadences, collectors, machine
 from gpuwatch.daemon.inbox import Inbox
+from gpuwatch.daemon.releasing import Releasing
 from gpuwatch.daemon.remembering import Remembering, boot_id
 from gpuwatch.export import api
 from gpuwatch.export.page import Page
@@ -36,7 +38,9 @@ from gpuwatch.rules.engine import Engine
 from gpuwatch.rules.incidents import Incidents
 from gpuwatch.rules.rule import Rule
 from gpuwatch.sampling.board import Board
+from gpuwatch.sampling.crew import Crew
 from gpuwatch.sampling.schedule import Schedule
+from gpuwatch.sources import installers
 from gpuwatch.store import Store
 
 log = logging.getLogger("gpuwatch")
@@ -78,6 +82,20 @@ class Daemon:
             incidents=self.incidents,
             notifier=self.notifier,
         )
+        self.releasing = Releasing(
+            [
+                asked.collector
+                for asked in self.collectors
+                if isinstance(asked.collector, Crew) and asked.collector.name in HOLDING
+            ],
+            board=self.board,
+            engine=self.engine,
+            silences=self.silences,
+            store=self.store,
+            clock=clock,
+            happened=self.inbox.put,
+            at_work=lambda: installers.at_work(Path(config.paths.proc), Path(config.paths.root)),
+        )
         self.page = Page(self.view, clock, hidden=() if config.processes.series else (PROCESS, PROCESS_GPU))
         self.host = config.host.name
         self.server = Server(sockets, api.routes(self), web, clock)
@@ -93,10 +111,18 @@ class Daemon:
             self.beat.tick()
 
     def start(self) -> None:
-        """Start every room: the worker processes first, since they take longest, what remembers next, the schedule last."""
+        """Start every room: the worker processes first, since they take longest, what remembers next, the schedule last.
+
+        Only the workers that open GPUs wait for the alert memory, which says whether these are released.
+        """
         for asked in self.collectors:
-            asked.collector.start()
+            if asked.collector.name not in HOLDING:
+                asked.collector.start()
         self.notes += self.store.start()
+        self.releasing.start()
+        for asked in self.collectors:
+            if asked.collector.name in HOLDING:
+                asked.collector.start()
         for note in self.notes:
             log.warning("%s", note)
         self.remembering.recall(self.clock.mono(), self.clock.wall())
@@ -127,13 +153,14 @@ class Daemon:
             notifier=self.notifier,
             page=self.page,
             reports=(self.report,),
-            turning=(self.silences.readings,),
+            turning=(self.silences.readings, self.releasing.readings),
         )
 
     def stop(self) -> None:
         """Stop within STOP seconds: what reads first, what remembers last. A worker that cannot be killed is left behind."""
         began = self.clock.mono()
         self.schedule.stop()
+        self.releasing.stop()
         for asked in self.collectors:
             asked.collector.stop(0.5)
         if self.beat is not None and self.beat.stop(1.0):
@@ -215,6 +242,7 @@ class Daemon:
             incidents=incidents,
             silenced={incident.id: self.silences.silencing(incident, wall) for incident in incidents},
             silences=self.silences.lasting(wall),
+            release=self.releasing.state(),
             nobody=self.notifier.nobody,
             telling=self.notifier.problems(),
             store=self.store.problem(),

@@ -1,7 +1,7 @@
 """What the daemon says of itself: is it ready, and how is everything. Pure, over the view and the rooms' own words."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpuwatch.catalogue import derived, disk, gpu, host
@@ -33,6 +33,7 @@ class Facts:
     judging: Sequence[str]  # detectors and rules that fail
     receivers: Sequence[str]  # who is told, by name
     notes: Sequence[str]  # what was said at start
+    release: Mapping[str, Any] = field(default_factory=dict)  # whether the GPUs are released
     unheard: Sequence[str] = ()  # which alerts are sent to nobody although there are receivers
 
 
@@ -53,7 +54,7 @@ def reasons(facts: Facts) -> list[str]:
     if facts.wants_gpus and expects_gpus(facts.view):
         if driver is None:
             found.append("nvml: no answer yet")
-        elif (how := state(driver, gpu.DRIVER_STATE)) != "ok":
+        elif (how := state(driver, gpu.DRIVER_STATE)) not in {"ok", "released"}:  # a release is wanted, and is no reason
             words = driver.fault.words if driver.fault else "gives no reading"
             found.append(f"driver {how or 'unknown'}: {words}")
     return found
@@ -74,11 +75,12 @@ def troubles(view: View) -> list[str]:
     A driver that is waited for is no trouble; as long as nothing can be told of the GPUs, it is a reason.
     """
     drivers = [entry.fault for entry in view.of(gpu.DRIVER) if entry.fault and not entry.fault.waits]
+    is_released = any(entry.values.get(gpu.DRIVER_STATE["released"]) == 1 for entry in view.of(gpu.DRIVER))
     lines = [f"driver {fault.kind}: {fault.words}" for fault in drivers]
     for entry in view.of(gpu.GPU):
         if entry.fault:
             lines.append(f"GPU {entry.target.labels.get('gpu', '?')} {entry.target.key}: {entry.fault.kind}: {entry.fault.words}")
-        elif entry.values.get(derived.UP) == 0:
+        elif entry.values.get(derived.UP) == 0 and not is_released:
             lines.append(f"GPU {entry.target.labels.get('gpu', '?')} {entry.target.key}: {state(entry, derived.DOWN_REASON)}")
     for subject in (disk.DISK, disk.FILESYSTEM, gpu.DCGM):
         lines += [f"{entry.target}: {entry.fault.kind}: {entry.fault.words}" for entry in view.of(subject) if entry.fault]
@@ -103,6 +105,7 @@ def status(facts: Facts) -> dict[str, Any]:
             "waits": bool(driver and driver.fault and driver.fault.waits),
             **(dict(driver.target.info) if driver else {}),
         },
+        "release": dict(facts.release),
         "expected_gpus": next((entry.values.get(derived.EXPECTED) for entry in view.of(gpu.GPUS)), None),
         "gpus": [of_gpu(entry) for entry in view.of(gpu.GPU)],
         "disks": [of_disk(entry) for entry in view.of(disk.DISK)],

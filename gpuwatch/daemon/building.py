@@ -19,9 +19,11 @@ from gpuwatch.sources import host, jobs, kernel, sysfs
 from gpuwatch.sources.dcgm.exporter import Exporter
 
 NVML = "gpuwatch-nvml"  # the name of the process that holds the GPUs: `fuser -v /dev/nvidia*` explains itself
+DCGM = "gpuwatch-dcgm"
+HOLDING = (NVML, DCGM)  # what has GPUs open, itself or by a program that it starts
 KILLING = 5.0  # seconds beside a deadline in which what has missed it is killed and told of
 JOBS = "jobs"
-PROBED = ("pci", "filesystem", "hwmon", "network", "infiniband", "services")
+PROBED = ("pci", "filesystem", "hwmon", "network", "infiniband", "services", "nextboot")
 
 
 class Collector(Protocol):
@@ -94,7 +96,7 @@ def collectors(
         found.append(Asked(short("gpuwatch-smart", ["smart"], sources.smart.deadline), {Tier.SLOW: sources.smart.every}))
     if sources.dcgm.enabled and sources.dcgm.mode == "dmon":
         # The worker kills dcgmi at its deadline and says so; only a worker that does not get there is killed itself.
-        found.append(Asked(short("gpuwatch-dcgm", ["dcgm"], sources.dcgm.deadline + KILLING), {Tier.NORMAL: sources.dcgm.every}))
+        found.append(Asked(short(DCGM, ["dcgm"], sources.dcgm.deadline + KILLING), {Tier.NORMAL: sources.dcgm.every}))
     elif sources.dcgm.enabled:  # one bounded GET, no device: a thread of the daemon will do
         page = Exporter(config, clock)
         local = Local("dcgm", page, post=post, happened=happened, clock=clock, deadline=sources.dcgm.deadline + KILLING)

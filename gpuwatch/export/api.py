@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gpuwatch import __version__
-from gpuwatch.export import events, silences
+from gpuwatch.export import events, release, silences
 from gpuwatch.export.families import legible
 from gpuwatch.export.landing import landing
 from gpuwatch.export.message import JSON, Request, Response, Route, wants_gzip, wants_openmetrics
@@ -40,6 +40,11 @@ class Answers(events.Answers, Protocol):
     @property
     def silences(self) -> Silences:
         """The silences of this host."""
+        ...
+
+    @property
+    def releasing(self) -> release.Releasing:
+        """Whether the GPUs are released."""
         ...
 
     @property
@@ -126,6 +131,7 @@ def routes(answers: Answers) -> tuple[Route, ...]:
         Route("/api/v1/status", lambda _: Response.json(answers.status()), slow=True),
         events.route(answers),
         *silences.routes(answers.silences, answers.clock, answers.naming),
+        *release.routes(answers.releasing),
         Route("/", lambda _: landing(answers.host, nobody=answers.nobody)),
     )
 

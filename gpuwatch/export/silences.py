@@ -69,7 +69,7 @@ class Which(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
 
 
-Asked = TypeVar("Asked", Wish, Which)
+Asked = TypeVar("Asked", bound=msgspec.Struct)
 
 
 class AskedError(Exception):

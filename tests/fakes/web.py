@@ -31,6 +31,27 @@ NAMING = Naming(frozenset({"gpu_dropped", "gpu_overheating"}), frozenset({"gpu",
 VIEWS = tuple(page_view.big_host(beat) for beat in range(4))  # making one costs more than rendering it
 
 
+class Releasing:
+    """GPUs that can be released; what was asked for is noted."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, float, str]] = []
+
+    def release(self, seconds: float, by: str) -> dict[str, Any]:
+        """Note it."""
+        self.asked.append(("release", seconds, by))
+        return {"already": False, "stuck": [], "stored": True, **self.state()}
+
+    def resume(self, by: str) -> dict[str, Any]:
+        """Note it."""
+        self.asked.append(("resume", 0.0, by))
+        return {"was_released": True, **self.state()}
+
+    def state(self) -> dict[str, Any]:
+        """Return that nothing is released."""
+        return {"state": "attached", "found": ""}
+
+
 class Answers:
     """What a daemon with eight GPUs would answer; `beat` brings the next numbers."""
 
@@ -45,6 +66,7 @@ class Answers:
         self.journal = Journal()
         self.silences = Silences(self.journal, self.clock, Ulid(self.clock), {})
         self.silences.restore(())
+        self.releasing = Releasing()
 
     def beat(self) -> None:
         """Let a beat pass."""

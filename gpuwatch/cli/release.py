@@ -1,0 +1,196 @@
+"""Let go of every GPU, so that a reset, a MIG change or a new driver can go through; then take them up by `gpuwatch resume`.
+
+Alerts about GPUs are neither told nor ended meanwhile. It ends by itself after --for (30m), and goes on beyond that, 5 minutes at
+a time, while NVIDIA's installer is at work or a package manager holds dpkg's lock. With a command it ends when that does, and
+its exit code is ours; while the command runs the release goes on. What else has the GPUs open is named; root sees all of it.
+
+Needs root or the group gpuwatch-admin. Exit code 1: the daemon refuses (or, without a command, a process of ours is stuck in the
+driver); 2: something in the words is wrong; 3: no daemon answers. In all these cases a command is not begun.
+
+example: gpuwatch release --for 1h
+         gpuwatch release -- nvidia-smi --gpu-reset
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any, TextIO
+
+from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, OUR_FAULT, ask
+from gpuwatch.cli.resume import resumed
+from gpuwatch.cli.silence import PATIENCE
+from gpuwatch.cli.status import of_release
+from gpuwatch.client import Client, Unreachable
+from gpuwatch.config import ConfigError
+from gpuwatch.model.escape import printable
+from gpuwatch.model.quantity import duration
+from gpuwatch.sources.holders import holders
+
+PLACE = "gpuwatch release"
+LASTS = "30m"
+GRACE = 300.0  # seconds by which a release goes on while the command runs beyond its time
+AHEAD = 0.2  # part of the time that is left when the command is looked at ...
+NEAR = 30.0  # ... and when that is less than this, more time is asked for
+STRANGE = (ValueError, KeyError, TypeError, AttributeError)  # what reading the answer of something else raises
+STRANGER = "what answers there is no gpuwatch, or one of another version"
+PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+NOT_FOUND, NOT_EXECUTABLE, BY_SIGNAL = 127, 126, 128  # as shells have them
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--for", dest="lasts", metavar="TIME", default=LASTS, help=f"how long: 10m, 2h; {LASTS} if not said")
+    parser.add_argument("command", nargs="*", metavar="-- CMD", help="a command; the GPUs are taken up again when it ends")
+    ask.add(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Have the GPUs released, and run the command where there is one."""
+    seconds = wanted(args.lasts)
+    client = ask.client(args)
+    with passing_on() as child:
+        answer = asked(args, client, seconds)
+        if isinstance(answer, int):
+            return answer
+        say(answer, sys.stderr if args.command else sys.stdout)  # the output belongs to the command
+        if not args.command:
+            return OUR_FAULT if answer["stuck"] else 0
+        try:
+            return carried_out(args, client, child, answer["until"])
+        finally:
+            if answer["already"]:
+                print(f"{PLACE}: the GPUs were released before this command, and stay so", file=sys.stderr)
+            else:
+                take_up(args, client)  # a signal that comes by now ends us: what is left of the release ends by its time
+
+
+def wanted(text: str) -> float:
+    """Return how long it is to last; raises ConfigError."""
+    try:
+        seconds = duration(text)
+    except ValueError as error:
+        raise ConfigError(PLACE, "--for", f'{error}, got "{printable(text)}"') from None
+    if seconds <= 0:
+        raise ConfigError(PLACE, "--for", f"expected more than 0, got {text}")
+    return float(seconds)
+
+
+def asked(args: argparse.Namespace, client: Client, seconds: float) -> dict[str, Any] | int:
+    """Return the daemon's answer, or the exit code where it was none; that is said. Raises ConfigError for a password."""
+    try:
+        reply = client.post("/api/v1/release", json.dumps({"seconds": seconds}).encode(), PATIENCE)
+    except Unreachable as error:
+        print(f"{PLACE}: {error}", file=sys.stderr)
+        if error.asked:
+            print(f"{PLACE}: they may be released all the same: `gpuwatch status` shows it", file=sys.stderr)
+        return NOT_REACHABLE
+    if reply.status == 401:
+        raise ConfigError(PLACE, "", ask.denied(args))
+    if reply.status != 200:
+        said = printable(reply.body.decode("utf-8", "replace").strip(), 400)
+        print(f"{PLACE}: {said or f'the daemon answered {reply.status}'}", file=sys.stderr)
+        return NOT_REACHABLE if reply.status >= 500 else CALLERS_MISTAKE if reply.status == 400 else OUR_FAULT
+    try:
+        answer = json.loads(reply.body)
+        return {name: answer[name] for name in ("already", "stuck", "stored", "until", "by")} | {"waits_for": ""}
+    except STRANGE:
+        print(f"{PLACE}: {STRANGER}", file=sys.stderr)
+        return NOT_REACHABLE
+
+
+def say(answer: dict[str, Any], out: TextIO) -> None:
+    """Say until when they are released, and who still has them open."""
+    print(printable(f"the GPUs are {of_release(answer)}; `gpuwatch resume` ends it", 400), file=out)
+    for name in answer["stuck"]:
+        print(printable(f"{PLACE}: {name} is stuck in the driver, cannot be ended, and has GPUs open", 400), file=sys.stderr)
+    if not answer["stored"]:
+        print(f"{PLACE}: it is not stored yet, the disk does not answer: a restart of the daemon would end it", file=sys.stderr)
+    others = holders()
+    if others.found:
+        print(printable(f"still open by: {others}", 2000), file=out)
+    if others.hidden:
+        print(f"{others.hidden} processes of others could not be looked into; as root all are seen", file=out)
+    elif not others.is_whole:
+        print("not all processes could be looked into in time", file=out)
+    elif not others.found:
+        print("nobody has /dev/nvidia* open", file=out)
+
+
+class Child:
+    """The command, once it runs, for the signals that come to us."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def take(self, number: int, _: FrameType | None) -> None:
+        """Pass a signal on; what the terminal sends to all of its foreground the command has got already."""
+        if self.process is None:
+            raise SystemExit(BY_SIGNAL + number)
+        if number not in (signal.SIGINT, signal.SIGQUIT) or not in_foreground():
+            self.process.send_signal(number)
+
+
+@contextlib.contextmanager
+def passing_on() -> Iterator[Child]:
+    """Take the signals that would end us, so that the GPUs are taken up in any case."""
+    child = Child()
+    before = {number: signal.signal(number, child.take) for number in PASSED_ON}
+    try:
+        yield child
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def in_foreground() -> bool:
+    """Say whether we are in the foreground of a terminal."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def carried_out(args: argparse.Namespace, client: Client, child: Child, until: float) -> int:
+    """Run the command and return its exit code; while it runs beyond the time, the release goes on."""
+    try:
+        child.process = process = subprocess.Popen(args.command)
+    except OSError as error:
+        print(f"{PLACE}: {printable(args.command[0])}: {error.strerror}", file=sys.stderr)
+        return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+    end = time.monotonic() + max(0.0, until - time.time())
+    while True:
+        left = end - time.monotonic()
+        try:
+            code = process.wait(max(0.1, left * (1 - AHEAD)))
+        except subprocess.TimeoutExpired:
+            if left < NEAR:
+                end = time.monotonic() + (GRACE if goes_on(args, client) else NEAR)
+        else:
+            child.process = None
+            return code if code >= 0 else BY_SIGNAL - code
+
+
+def goes_on(args: argparse.Namespace, client: Client) -> bool:
+    """Have the release go on, unless somebody has ended it; False also where no daemon answers, as while it is restarted."""
+    try:
+        state = json.loads(client.get("/api/v1/release", PATIENCE).body)["state"]
+    except (Unreachable, *STRANGE):
+        return False
+    return state == "released" and isinstance(asked(args, client, GRACE), dict)
+
+
+def take_up(args: argparse.Namespace, client: Client) -> None:
+    """Have the GPUs taken up again; what is in the way does not change what the command has returned."""
+    try:
+        resumed(args, client, sys.stderr)
+    except Unreachable as error:
+        print(f"{PLACE}: the GPUs stay released until the time is over: {error}", file=sys.stderr)
+    except STRANGE:
+        print(f"{PLACE}: {STRANGER}", file=sys.stderr)

@@ -1,0 +1,63 @@
+"""Take the GPUs up again after `gpuwatch release`, and say what has changed: driver, GPUs, VBIOS, MIG layout.
+
+Exit code 1: the daemon refuses, or the driver is not back; 2: something in the command is wrong; 3: no daemon answers.
+
+example: gpuwatch resume
+"""
+
+import argparse
+import json
+import sys
+import time
+from typing import TextIO
+
+from gpuwatch.cli import NOT_REACHABLE, OUR_FAULT, ask
+from gpuwatch.cli.silence import PATIENCE
+from gpuwatch.client import Client, Unreachable
+from gpuwatch.config import ConfigError
+from gpuwatch.model.escape import printable
+
+PLACE = "gpuwatch resume"
+WAIT = 90.0  # seconds until a driver that does not come back is told of; without persistence mode each GPU takes seconds
+PAUSE = 0.3  # seconds between two questions
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    ask.add(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Have the GPUs taken up, and wait for what comes of it."""
+    try:
+        return resumed(args, ask.client(args), sys.stdout)
+    except Unreachable as error:
+        print(f"{PLACE}: {error}", file=sys.stderr)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        print(f"{PLACE}: what answers there is no gpuwatch, or one of another version", file=sys.stderr)
+    return NOT_REACHABLE
+
+
+def resumed(args: argparse.Namespace, client: Client, out: TextIO) -> int:
+    """Ask, and say what has changed; raises Unreachable and what reading a strange answer raises."""
+    reply = client.post("/api/v1/resume", b"{}", PATIENCE)
+    if reply.status == 401:
+        raise ConfigError(PLACE, "", ask.denied(args))
+    if reply.status != 200:
+        said = printable(reply.body.decode("utf-8", "replace").strip(), 400)
+        print(f"{PLACE}: {said or f'the daemon answered {reply.status}'}", file=sys.stderr)
+        return NOT_REACHABLE if reply.status >= 500 else OUR_FAULT
+    answer = json.loads(reply.body)
+    if not answer["was_released"] and answer["state"] == "attached":
+        print("the GPUs were not released", file=out)
+        return 0
+    end = time.monotonic() + WAIT
+    while answer["state"] == "attaching" and time.monotonic() < end:
+        time.sleep(PAUSE)
+        answer = json.loads(client.get("/api/v1/release", PATIENCE).body)
+    if answer["state"] != "attached":
+        words = "somebody has released them again" if answer["state"] == "released" else "they do not answer yet"
+        print(f"{PLACE}: the GPUs are not back: {words}", file=sys.stderr)
+        return OUR_FAULT
+    print(f"the GPUs are read again: {printable(answer['found'], 400)}", file=out)
+    return OUR_FAULT if answer["found"].startswith("the driver is not back") else 0

@@ -1,0 +1,117 @@
+"""What is attached: driver, GPUs, VBIOS and MIG layout, before and after a release, and what has changed. Pure."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gpuwatch.catalogue.gpu import DRIVER, GPU
+from gpuwatch.catalogue.mig import MIG
+from gpuwatch.detectors.presence import driver_state, listing
+from gpuwatch.model.reading import Tier
+from gpuwatch.model.view import Entry, View
+
+SOURCE = "nvml"
+SETTLE = 20.0  # seconds after the driver came up in which GPUs may still come, one by one
+GIVE_UP = 60.0  # seconds after which a driver that is not up is told of as it is
+
+
+class Card(msgspec.Struct, frozen=True):
+    """One GPU."""
+
+    index: str
+    vbios: str
+    mig: tuple[str, ...]  # profiles of its instances, sorted
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """All GPUs by UUID, and the driver; "" where it is not known."""
+
+    driver: str = ""
+    gpus: Mapping[str, Card] = {}
+
+
+def snapshot(view: View) -> Snapshot:
+    """Return what NVML shows now."""
+    layouts: dict[str, list[str]] = {}
+    for entry in view.of(MIG):
+        if is_shown(entry):
+            layouts.setdefault(entry.target.labels["uuid"], []).append(entry.target.info.get("profile", "?"))
+    driver = next((entry.target.info.get("driver_version", "") for entry in view.of(DRIVER)), "")
+    gpus = {
+        entry.target.key: Card(
+            entry.target.labels.get("gpu", "?"),
+            entry.target.info.get("vbios_version", ""),
+            tuple(sorted(layouts.get(entry.target.key, []))),
+        )
+        for entry in view.of(GPU)
+        if is_shown(entry)
+    }
+    return Snapshot(driver, gpus)
+
+
+def is_shown(entry: Entry) -> bool:
+    """Say whether NVML tells of a target now, and that it is there."""
+    return any(reading.source == SOURCE and not (reading.fault and reading.fault.kind == "lost") for reading in entry.readings)
+
+
+def is_whole(view: View, before: Snapshot) -> bool:
+    """Say whether every GPU that there was, and every one that is listed, has told all of itself."""
+    if driver_state(view) != "ok":
+        return False
+    listed, _ = listing(view)
+    told = 0
+    for entry in view.of(GPU):
+        tiers = {reading.tier for reading in entry.readings if reading.source == SOURCE}
+        told += {Tier.NORMAL, Tier.SLOW} <= tiers or any(reading.fault for reading in entry.readings)
+    return listed is not None and told >= max(listed, len(before.gpus))
+
+
+def trouble(view: View) -> str:
+    """Return how the driver is where it is not well, "" where it is."""
+    state = driver_state(view)
+    if state == "ok":
+        return ""
+    words = next((entry.fault.words for entry in view.of(DRIVER) if entry.fault), "it does not answer")
+    return f"the driver is not back ({state or 'late'}): {words}"
+
+
+def is_other_driver(before: Snapshot, after: Snapshot) -> bool:
+    """Say whether another version of the driver is there."""
+    return bool(before.driver and after.driver and before.driver != after.driver)
+
+
+def changes(before: Snapshot, after: Snapshot) -> str:
+    """Say in words what there is, and what has changed: `driver 535.154.05 -> 550.90.07, 4 GPUs, same UUIDs`."""
+    parts = [f"driver {arrow(before.driver, after.driver) or 'of unknown version'}", counted(before, after)]
+    gone = [f"GPU {card.index} {uuid}" for uuid, card in before.gpus.items() if uuid not in after.gpus]
+    new = [f"GPU {card.index} {uuid}" for uuid, card in after.gpus.items() if uuid not in before.gpus]
+    if before.gpus and after.gpus and not gone and not new:
+        parts.append("same UUIDs" if len(after.gpus) > 1 else "same UUID")
+    if before.gpus:
+        parts += [f"{word} {', '.join(some)}" for word, some in (("gone:", gone), ("new:", new)) if some]
+    for uuid, card in after.gpus.items():
+        old = before.gpus.get(uuid)
+        if old is None:
+            continue
+        if old.vbios and card.vbios and old.vbios != card.vbios:
+            parts.append(f"VBIOS of GPU {card.index} {old.vbios} -> {card.vbios}")
+        if old.mig != card.mig:
+            parts.append(f"MIG of GPU {card.index} {layout(old.mig)} -> {layout(card.mig)}")
+    return ", ".join(parts)
+
+
+def counted(before: Snapshot, after: Snapshot) -> str:
+    """Say how many GPUs there are, and were where that is another number."""
+    count = len(after.gpus)
+    words = f"{count or 'no'} GPU{'' if count < 2 else 's'}"
+    return f"{len(before.gpus)} -> {words}" if before.gpus and len(before.gpus) != count else words
+
+
+def arrow(old: str, new: str) -> str:
+    """Return what is, and what was where that was something else."""
+    return f"{old} -> {new}" if old and new and old != new else new or old
+
+
+def layout(profiles: tuple[str, ...]) -> str:
+    """Write a MIG layout: `2 x 3g.20gb + 1 x 1g.5gb`."""
+    return " + ".join(f"{profiles.count(one)} x {one}" for one in dict.fromkeys(profiles)) or "none"

@@ -1,0 +1,348 @@
+"""Lets go of every GPU on request, and takes them up again: after a time, on request, and over restarts of the daemon.
+
+While the GPUs are released no process of ours has a device open, what was read of them counts as RELEASED, the rules of GPU
+subjects rest, and nothing about GPUs is told. A release that outlives its time lasts on, five minutes at a time, while an
+installer is at work: attaching then would get into its way, and the driver that is missing is no fault.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from gpuwatch import catalogue
+from gpuwatch.catalogue.gpu import DCGM, DRIVER, DRIVER_STATE, GPUS
+from gpuwatch.catalogue.host import PCI
+from gpuwatch.daemon import attached
+from gpuwatch.model.alert import Severity
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.escape import printable
+from gpuwatch.model.event import WORDS_LIMIT, Event
+from gpuwatch.model.metric import Subject
+from gpuwatch.model.reading import Fault, Reading, Tier
+from gpuwatch.model.silence import DAY, Matcher, Silence
+from gpuwatch.model.target import Target
+from gpuwatch.model.view import View
+
+log = logging.getLogger("gpuwatch")
+
+STATE, VERSION = "release", 1
+SOURCES = ("nvml", "dcgm")  # whose numbers are of GPUs, and whose processes have them open
+SUBJECTS = frozenset(one for one in catalogue.SUBJECTS.values() if "uuid" in one.labels or one in (DRIVER, GPUS, DCGM, PCI))
+GRACE = 300.0  # seconds by which a release goes on while an installer is at work
+CLOSING = 2.0  # seconds in which the worker processes have ended, unless one is stuck in the kernel
+STORED = 1.0  # seconds that the disk may take beyond that
+LOOK = 0.25  # seconds between two looks at the clock
+OF_GPUS = (Matcher(name="gpu", value="", is_equal=False),)
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """A release, as it is stored. `is_over`: the GPUs are taken up again, and what has changed is not known yet."""
+
+    since: float  # wall clock, as all times here
+    until: float
+    by: str
+    before: attached.Snapshot
+    is_over: bool = False
+    ended_by: str = ""
+    waits_for: str = ""  # the installer for which it goes on beyond its time
+
+
+class Ticket(Protocol):
+    """A commit under way."""
+
+    def wait(self, seconds: float) -> bool: ...
+
+
+class Store(Protocol):
+    """Where it is kept."""
+
+    @property
+    def remembers(self) -> bool: ...
+
+    def load_state(self, name: str) -> tuple[int, bytes] | None: ...
+
+    def save_state(self, name: str, version: int, blob: bytes) -> Ticket: ...
+
+
+class Board(Protocol):
+    """Where readings are."""
+
+    def post(self, reading: Reading, mono: float) -> object: ...
+
+    def withdraw(self, sources: Collection[str], mono: float) -> None: ...
+
+    def admit(self) -> None: ...
+
+    def view(self, wall: float, mono: float) -> View: ...
+
+
+class Engine(Protocol):
+    """The rules."""
+
+    resting: frozenset[Subject]
+
+
+class Silences(Protocol):
+    """What is not told."""
+
+    def hold(self, standing: Silence | None) -> None: ...
+
+
+class Workers(Protocol):
+    """Processes that have GPUs open."""
+
+    name: str
+
+    def pause(self) -> None: ...
+
+    def go_on(self) -> None: ...
+
+    def pids(self) -> Sequence[int]: ...
+
+
+class Releasing:
+    """Whether the GPUs are ours. Any thread may call; only `release` waits, for the processes to end."""
+
+    def __init__(
+        self,
+        workers: Sequence[Workers],
+        *,
+        board: Board,
+        engine: Engine,
+        silences: Silences,
+        store: Store,
+        clock: Clock,
+        happened: Callable[[Event], None],
+        at_work: Callable[[], str],
+    ) -> None:
+        self._workers, self._board, self._engine, self._silences = workers, board, engine, silences
+        self._store, self._clock, self._happened, self._at_work = store, clock, happened, at_work
+        self._lock = threading.RLock()
+        self._kept: Kept | None = None
+        self._until = 0.0  # monotonic: until then it is released, or since then attaching
+        self._up_since: float | None = None  # monotonic: the driver is well again
+        self._words = ""  # what the last attaching found
+        self._recalled = False  # what an earlier run left has been taken up, or overtaken
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="release", daemon=True)
+
+    # --- what people ask for ----------------------------------------------------------------------------------------
+
+    def release(self, seconds: float, by: str) -> dict[str, Any]:
+        """Let go of every GPU for this long, or longer where that was wanted before; says who could not be ended."""
+        began = self._clock.mono()
+        with self._lock:
+            self._recalled = True
+            wall, before = self._clock.wall(), self._kept
+            already = before is not None and not before.is_over
+            if before is not None and already:
+                left = max(seconds, self._until - began)
+                kept = msgspec.structs.replace(before, until=wall + left, waits_for="")
+            else:
+                left = seconds
+                seen = attached.snapshot(self._view()) if before is None else before.before  # else we have not seen them since
+                kept = Kept(since=wall, until=wall + seconds, by=by, before=seen)
+            self._take(kept, began + left)
+            ticket = self._keep()
+            self._let_go()
+        log.info("the GPUs are released until %s by %s", clock_time(kept.until), printable(by))
+        while (stuck := self._stuck()) and self._clock.mono() - began < CLOSING and not self._stopping.wait(0.02):
+            continue
+        if stuck:
+            log.error("%s cannot be ended (it is stuck in the kernel) and still has GPUs open", ", ".join(stuck))
+        return {"already": already, "stuck": stuck, "stored": ticket.wait(STORED), **self.state()}
+
+    def resume(self, by: str) -> dict[str, Any]:
+        """Take the GPUs up again; what has changed is known some seconds later (`state`)."""
+        with self._lock:
+            was = self._kept is not None and not self._kept.is_over
+            if was:
+                self._attach(by)
+        return {"was_released": was, **self.state()}
+
+    def state(self) -> dict[str, Any]:
+        """Return how it stands: `released`, `attaching` or `attached`, and what the last attaching found."""
+        with self._lock:
+            kept = self._kept
+            if kept is None:
+                return {"state": "attached", "found": self._words}
+            facts = {"since": kept.since, "until": kept.until, "by": kept.by, "waits_for": kept.waits_for}
+            return {"state": "attaching" if kept.is_over else "released", **facts, "found": ""}
+
+    # --- in its time ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take up what an earlier run left, if that can be read by now, and watch the time; call it before workers start."""
+        self._recall()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()
+
+    def readings(self, wall: float) -> list[Reading]:
+        """Return the driver's state while it is released, else look whether all is there again; for the judge, each beat."""
+        with self._lock:
+            kept = self._kept
+            if kept is None:
+                return []
+            if kept.is_over:
+                self._look(kept, wall)
+            return [of_driver(kept, wall)]
+
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOK):
+            try:
+                self._recall()
+                self._pass()
+            except BaseException:  # root of the thread: a release must end all the same
+                log.exception("a bug in releasing the GPUs; it goes on")
+                self._stopping.wait(10.0)
+
+    def _recall(self) -> None:
+        """Take up what an earlier run left, once it can be read."""
+        with self._lock:
+            if self._recalled or not self._store.remembers:
+                return
+            self._recalled = True
+            kept = read(self._store.load_state(STATE))
+            if kept is None:
+                return
+            wall, mono = self._clock.wall(), self._clock.mono()
+            left = min(kept.until - wall, kept.until - kept.since)
+            if kept.is_over:
+                self._take(kept, mono)
+                return
+            self._take(msgspec.structs.replace(kept, until=wall + left), mono + left)
+            log.info("the GPUs are still released, until %s by %s", clock_time(wall + left), printable(kept.by))
+            self._let_go()
+
+    def _pass(self) -> None:
+        """End a release whose time has come, unless an installer is at work: to ask that may hang, and so nobody waits for it."""
+        with self._lock:
+            kept = self._kept
+            if kept is None or kept.is_over or self._clock.mono() < self._until:
+                return
+        who = self._at_work()
+        with self._lock:
+            if self._kept is not kept:
+                return  # somebody was faster
+            if not who:
+                self._attach("its time")
+                return
+            now = self._clock.wall()
+            self._take(msgspec.structs.replace(kept, until=now + GRACE, waits_for=who), self._clock.mono() + GRACE)
+            self._keep()
+        if who != kept.waits_for:
+            log.info("the time of the release is over, and %s is at work: it lasts on, 5 minutes at a time", printable(who))
+
+    # --- what is done -----------------------------------------------------------------------------------------------
+
+    def _let_go(self) -> None:
+        self._engine.resting = SUBJECTS
+        self._board.withdraw(SOURCES, self._clock.mono())
+        for one in self._workers:
+            one.pause()
+        assert self._kept is not None
+        self._board.post(of_driver(self._kept, self._clock.wall()), self._clock.mono())
+
+    def _attach(self, by: str) -> None:
+        assert self._kept is not None
+        self._take(msgspec.structs.replace(self._kept, is_over=True, ended_by=by, waits_for=""), self._clock.mono())
+        self._keep()
+        self._board.admit()
+        self._engine.resting = frozenset()
+        for one in self._workers:
+            one.go_on()
+        self._board.post(of_driver(self._kept, self._clock.wall()), self._clock.mono())
+        log.info("the release of the GPUs is ended by %s", printable(by))
+
+    def _look(self, kept: Kept, wall: float) -> None:
+        """Tell once what has changed, when all is there again or is not to be waited for any longer."""
+        view, mono = self._view(), self._clock.mono()
+        trouble = attached.trouble(view)
+        self._up_since = None if trouble else self._up_since or mono
+        if trouble and mono - self._until < attached.GIVE_UP:
+            return
+        if self._up_since is not None and mono - self._up_since < attached.SETTLE and not attached.is_whole(view, kept.before):
+            return
+        after = attached.snapshot(view)
+        self._words = printable(trouble or attached.changes(kept.before, after), WORDS_LIMIT)
+        is_other = not trouble and attached.is_other_driver(kept.before, after)
+        facts = {"by": kept.by, "ended_by": kept.ended_by, "driver": after.driver, "gpus": str(len(after.gpus))}
+        self._happened(
+            Event(
+                source="own",
+                kind="driver_changed" if is_other else "resumed",
+                severity=Severity.INFO,
+                at=wall,
+                words=self._words,
+                subject="driver",
+                facts={name: text for name, text in facts.items() if text},
+            )
+        )
+        log.info("after the release: %s", self._words)
+        self._take(None, 0.0)
+        self._store.save_state(STATE, VERSION, b"")
+
+    def _take(self, kept: Kept | None, until: float) -> None:
+        self._kept, self._until, self._up_since = kept, until, None
+        held = kept is not None and not kept.is_over
+        self._silences.hold(silence(kept) if kept is not None and held else None)
+
+    def _keep(self) -> Ticket:
+        return self._store.save_state(STATE, VERSION, msgspec.msgpack.encode(self._kept))
+
+    def _stuck(self) -> list[str]:
+        """Return our processes that are still there."""
+        return [f"{one.name} (pid {pid})" for one in self._workers for pid in one.pids()]
+
+    def _view(self) -> View:
+        return self._board.view(self._clock.wall(), self._clock.mono())
+
+
+def of_driver(kept: Kept, wall: float) -> Reading:
+    """Return what is said of the driver while it is released; once that is over, nothing."""
+    words = f"released until {clock_time(kept.until)} by {kept.by}"
+    if kept.waits_for:
+        words += f", while {kept.waits_for} is at work"
+    return Reading(
+        source="own",
+        tier=Tier.FAST,
+        target=Target(subject=DRIVER, key=""),
+        at=wall,
+        took=0.0,
+        values={} if kept.is_over else DRIVER_STATE.at("released"),
+        fault=None if kept.is_over else Fault("released", words),
+    )
+
+
+def silence(kept: Kept) -> Silence:
+    """Return what keeps alerts about GPUs from being told meanwhile."""
+    return Silence(
+        id=STATE, matchers=OF_GPUS, starts_at=kept.since, ends_at=kept.until, author=kept.by, comment="the GPUs are released"
+    )
+
+
+def read(stored: tuple[int, bytes] | None) -> Kept | None:
+    """Return what was stored, None where nothing is released or it cannot be read."""
+    if stored is None or not stored[1]:
+        return None
+    version, blob = stored
+    try:
+        if version == VERSION:
+            return msgspec.msgpack.decode(blob, type=Kept)
+    except msgspec.MsgspecError:
+        pass
+    log.warning("whether the GPUs were released cannot be read: they are taken up")
+    return None
+
+
+def clock_time(wall: float) -> str:
+    """Write a time for people: of day where that is today or tomorrow's night, else with its date."""
+    found = time.localtime(wall)
+    return time.strftime("%H:%M" if 0 <= wall - time.time() < DAY / 2 else "%Y-%m-%d %H:%M", found)

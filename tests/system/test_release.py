@@ -1,0 +1,187 @@
+"""operator.md S6: the GPUs are released for a new driver, and taken up again; nobody is told anything but one event."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.daemon import Page, Running
+from tests.fakes.gpu_server import GpuServer
+from tests.fakes.receiver import Receiver
+from tests.fakes.until import PATIENCE, until
+
+ROOT = Path(__file__).resolve().parents[2]
+NVML = "gpuwatch-nvml"
+Done = subprocess.CompletedProcess[str]
+
+
+def gpuwatch(daemon: Running, command: str, *words: str, module: str = "gpuwatch") -> Done:
+    """Run a command that asks a daemon."""
+    line = [sys.executable, "-m", module, command, "--socket", str(daemon.socket), *words]
+    return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=ROOT)
+
+
+def told(daemon: Running) -> list[dict[str, Any]]:
+    """Return the events of releases."""
+    found = json.loads(daemon.get("/api/v1/events")[1])["events"]
+    return [event for event in found if event["kind"] in {"resumed", "driver_changed"}]
+
+
+def released(page: Page) -> bool:
+    """Whether the page says so of the driver and of every GPU."""
+    reasons = [labels["reason"] for labels, value in page.all("gpuwatch_gpu_down_reason") if value == 1]
+    return page.state("gpuwatch_driver_state") == "released" and bool(reasons) and set(reasons) == {"released"}
+
+
+def a_new_driver(folder: Path) -> None:
+    """A command releases the GPUs, unloads the module, loads another, and fails with a code of its own."""
+    with Receiver() as receiver, GpuServer(folder, gpus=4, receiver=receiver) as server:
+        server.wait_up(4)
+        nvml, daemon, go_on = server.nvml, server.daemon, folder / "go-on"
+        script = f"while ! test -e {go_on}; do sleep 0.1; done; exit 3"
+        line = [sys.executable, "-m", "gpuwatch", "release", "--socket", str(daemon.socket), "--", "sh", "-c", script]
+        with subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, text=True) as command:
+            daemon.until(released)
+            assert NVML not in daemon.workers().values()  # its handles went with it
+            calls = nvml.calls()
+            page = daemon.until(lambda page: not any(server.series(page, card) for card in range(4)))
+            assert [value for _, value in page.all("gpuwatch_gpu_up")] == [0, 0, 0, 0]
+            assert server.ready()[0] == 200
+            shown = gpuwatch(daemon, "status")
+            assert (shown.returncode, bool(re.search(r"released until \d\d:\d\d by \S+", shown.stdout))) == (0, True), (
+                shown.stdout
+            )
+            view = json.loads(daemon.get("/api/v1/view")[1])
+            absent = [target["absent"] for target in view["targets"] if target["subject"] == "gpu"]
+            assert [found["temperature_celsius_core"] for found in absent] == ["released"] * 4
+            nvml.unload()
+            nvml.install("550")
+            nvml.load("550.90.07")
+            assert nvml.calls() == calls
+            go_on.touch()
+            assert command.wait(PATIENCE) == 3
+            assert command.stderr is not None
+            assert "read again: driver 535.154.05 -> 550.90.07, 4 GPUs, same UUIDs\n" in command.stderr.read()
+        server.wait_up(4)
+        (event,) = told(daemon)
+        words = "driver 535.154.05 -> 550.90.07, 4 GPUs, same UUIDs"
+        assert (event["kind"], event["severity"], event["words"]) == ("driver_changed", "info", words)
+        assert daemon.status()["release"]["state"] == "attached"
+        assert daemon.stop() == 0
+        assert receiver.requests == []
+
+
+def over_a_restart(folder: Path) -> None:
+    """A release outlives a kill of the daemon, an alert that fires is neither ended nor told again, and `resume` ends it."""
+    with Receiver() as receiver, GpuServer(folder, gpus=2, receiver=receiver) as server:
+        server.wait_up(2)
+        daemon = server.daemon
+        server.nvml.lose(1)
+        receiver.wait(1, PATIENCE)
+        (alert,) = daemon.status()["alerts"]
+        done = gpuwatch(daemon, "release", "--for", "1h")
+        assert done.returncode == 0, done
+        assert done.stdout.startswith("the GPUs are released until ")
+        inits = server.nvml.inits
+        for end in (daemon.kill, daemon.stop):
+            end()
+            daemon.start()
+            until(lambda: daemon.get("/-/healthy")[0] == 200)
+            daemon.until(released)
+        assert (server.nvml.inits, NVML in daemon.workers().values()) == (inits, False)
+        (same,) = daemon.status()["alerts"]
+        assert (same["id"], same["state"], same["silenced_by"]) == (alert["id"], "firing", ["release"])
+        server.nvml.find(1)
+        done = gpuwatch(daemon, "resume")
+        assert done.returncode == 0, done
+        assert done.stdout == "the GPUs are read again: driver 535.154.05, 1 -> 2 GPUs, new: GPU 1 " + server.nvml.uuid(1) + "\n"
+        server.wait_up(2)
+        assert [event["kind"] for event in told(daemon)] == ["resumed"]
+        assert gpuwatch(daemon, "resume").stdout == "the GPUs were not released\n"
+        assert [got.json["kind"] for got in receiver.wait(2, PATIENCE)] == ["firing", "resolved"]
+        assert server.said("the GPUs are still released, until .* by ") == 2
+
+
+def by_itself(folder: Path) -> None:
+    """A release ends by its time, but not while an installer is at work, and a command that is killed by a signal says so."""
+    with GpuServer(folder, gpus=2) as server:
+        server.wait_up(2)
+        daemon = server.daemon
+        began = time.monotonic()
+        assert gpuwatch(daemon, "release", "--for", "2s").returncode == 0
+        until(lambda: told(daemon))
+        assert time.monotonic() - began >= 2
+        server.wait_up(2)
+        (event,) = told(daemon)
+        assert (event["words"], event["facts"]["ended_by"]) == ("driver 535.154.05, 2 GPUs, same UUIDs", "its time")
+
+        (Path(server.nvml.proc) / "4711").mkdir()
+        installer = Path(server.nvml.proc) / "4711"
+        (installer / "status").write_text(f"Name:\tnvidia-installe\nUid:\t{'0 ' * 4}\n")
+        (installer / "comm").write_text("nvidia-installe\n")
+        assert gpuwatch(daemon, "release", "--for", "1s").returncode == 0
+        until(lambda: daemon.status()["release"].get("waits_for"))
+        release = daemon.status()["release"]
+        assert (release["state"], release["waits_for"]) == ("released", "nvidia-installe (pid 4711)")
+        assert release["until"] - time.time() > 200
+        assert gpuwatch(daemon, "resume").returncode == 0
+
+        line = [sys.executable, "-m", "gpuwatch", "release", "--socket", str(daemon.socket), "--", "sleep", "1000"]
+        with subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE) as command:
+            daemon.until(released)
+            until(lambda: "sleep" in names(command.pid))
+            command.send_signal(signal.SIGTERM)
+            assert command.wait(PATIENCE) == 128 + signal.SIGTERM
+        assert daemon.status()["release"]["state"] == "attached"
+        done = gpuwatch(daemon, "release", "--", "/nowhere/at-all")
+        assert (done.returncode, daemon.status()["release"]["state"]) == (127, "attached"), done
+        assert daemon.stop() == 0
+
+
+def names(parent: int) -> list[str]:
+    """Return the names of the children of a process."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [Path(f"/proc/{child}/comm").read_text().strip() for child in children]
+
+
+@pytest.fixture(scope="module")
+def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[None]]]:
+    """Tell all stories at the same time, each by a daemon of its own."""
+    chosen: tuple[Callable[[Path], None], ...] = (a_new_driver, over_a_restart, by_itself)
+    with ThreadPoolExecutor() as pool:
+        yield {story.__name__: pool.submit(story, tmp_path_factory.mktemp(story.__name__)) for story in chosen}
+
+
+def test_a_new_driver_under_release_is_one_event_and_no_message_and_the_commands_exit_code_is_ours(
+    stories: dict[str, Future[None]],
+) -> None:
+    stories["a_new_driver"].result()
+
+
+def test_released_stays_released_over_a_kill_and_a_restart_and_ends_no_alert(stories: dict[str, Future[None]]) -> None:
+    stories["over_a_restart"].result()
+
+
+def test_a_release_ends_by_its_time_unless_an_installer_is_at_work(stories: dict[str, Future[None]]) -> None:
+    stories["by_itself"].result()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run the command as another user than the daemon's")
+def test_an_ordinary_user_can_neither_release_nor_resume(open_folder: Path) -> None:  # operator.md S11
+    with Running(open_folder, config="[sources.simulated]\nenabled = true") as daemon:
+        daemon.wait_ready()
+        for command in ("release", "resume"):
+            done = gpuwatch(daemon, command, module="tests.fakes.ordinary")
+            said = f"gpuwatch {command}: needs root or group gpuwatch-admin\n"
+            assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+        assert daemon.status()["release"]["state"] == "attached"
+        assert daemon.stop() == 0
