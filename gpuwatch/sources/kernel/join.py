@@ -79,7 +79,8 @@ class Group:
 
     shape: Shape
     records: list[Record]
-    order: int
+    began: int  # its place in the log
+    order: int  # that of its last record
     passed: int = 0
 
 
@@ -105,7 +106,7 @@ class Join:
             whole.append((order, record))
             return whole
         whole += [self._close(group) for group in list(self.groups) if group.shape is opened]
-        group = Group(opened, [record], order)
+        group = Group(opened, [record], order, order)
         self.groups.append(group)
         if opened.ends(record.text):
             whole.append(self._close(group))

@@ -1,11 +1,17 @@
-"""From records to events: joined, read, folded. One log; its records in their order."""
+"""From records to events: joined, read, folded. One log; its records in their order.
 
+What is whole waits for the groups that began before it, so that events come in the order in which they ended. A group is open
+for a second at most, whatever else opens meanwhile; so is the wait.
+"""
+
+import heapq
+import math
 from collections.abc import Iterable
 
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
 from gpuwatch.sources.kernel.families import family, find
-from gpuwatch.sources.kernel.fold import Fold
+from gpuwatch.sources.kernel.fold import LAG, Fold
 from gpuwatch.sources.kernel.join import Join
 from gpuwatch.sources.kernel.record import Found, Known, Record
 
@@ -16,7 +22,9 @@ class Stream:
     def __init__(self, boot: str = "") -> None:
         self._join, self._fold, self._known = Join(), Fold(boot), Known()
         self._order = 0
-        self._waiting: list[tuple[int, Record, Found | None]] = []  # what is whole, behind the start of an open group
+        # What is whole, behind the start of an open group: a heap by place, number, and which came first.
+        self._waiting: list[tuple[int, int, int, Record, Found | None]] = []
+        self._pushed = 0
         self._seq: int | None = None
 
     def feed(self, record: Record) -> None:
@@ -35,8 +43,8 @@ class Stream:
     def settle(self, now: float) -> None:
         """End what is over `now`, on the log's own clock, where nothing more has come until then."""
         self._read(self._join.old(now))
-        if not self._join.groups:
-            self._fold.settle(now)
+        stamps = [group.records[-1].stamp for group in self._join.groups] + [one[3].stamp for one in self._waiting]
+        self._fold.settle(min([now, *(stamp + LAG for stamp in stamps)]))  # a second to which these may yet add is not over
 
     def end(self) -> None:
         """End what is open: the log is over."""
@@ -54,15 +62,19 @@ class Stream:
             lost = first - self._seq - 1
             gap = record._replace(seq=first - 1, first=self._seq + 1, times=lost)
             words = f"{lost} messages of the kernel were overwritten before they could be read"
-            self._waiting.append((self._order, gap, Found("log_lost", Severity.INFO, words=words)))
+            self._wait(self._order, gap, Found("log_lost", Severity.INFO, words=words))
         self._seq = record.seq
 
+    def _wait(self, order: int, message: Record, known: Found | None = None) -> None:
+        self._pushed += 1
+        heapq.heappush(self._waiting, (order, message.seq or 0, self._pushed, message, known))
+
     def _read(self, whole: Iterable[tuple[int, Record]]) -> None:
-        """Read whole messages in the order in which they ended; while a group is open its followers wait for it."""
-        self._waiting += [(order, message, None) for order, message in whole]
-        if self._join.groups or not self._waiting:
-            return
-        waiting, self._waiting = sorted(self._waiting, key=lambda one: one[0]), []
-        for _, message, known in waiting:
+        """Read whole messages in the order in which they ended, up to the start of the first group that is open."""
+        for order, message in whole:
+            self._wait(order, message)
+        began = min((group.began for group in self._join.groups), default=math.inf)
+        while self._waiting and self._waiting[0][0] < began:
+            *_, message, known = heapq.heappop(self._waiting)
             for found in [known] if known else find(message, self._known):
                 self._fold.add(message, found)

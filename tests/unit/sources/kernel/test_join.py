@@ -1,5 +1,7 @@
 """What belongs together: by place, by time, and never without end."""
 
+import pytest
+
 from gpuwatch.model.event import Event
 from gpuwatch.sources.kernel.join import LINES, PASSING, Join
 from gpuwatch.sources.kernel.record import Record
@@ -76,3 +78,37 @@ def test_one_lost_record_is_counted() -> None:
     stream.feed(record("nothing", 5.0, 2))
     stream.end()
     assert [(event.kind, event.count, event.mark) for event, _ in stream.take()] == [("log_lost", 1, "b:1")]
+
+
+FALLEN = "NVRM: Xid (PCI:0000:65:00): 79, pid=1, name=a, GPU has fallen off the bus."
+AER = "pcieport 0000:00:01.0: AER: Corrected error received: 0000:01:00.0"
+OPENERS = (
+    AER,
+    HUNG,
+    "BUG: unable to handle page fault",
+    "watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [a:1]",
+    "oom-kill:constraint=CONSTRAINT_NONE",
+    "NVRM: API mismatch: the client has the version 1.2",
+    "pci 0000:65:00.0: BAR 1: no space for [mem size 0x1000000000 64bit pref]",
+)
+
+
+@pytest.mark.parametrize("lines", [(AER,), OPENERS], ids=["one port", "everything at once"])
+@pytest.mark.parametrize("pause", [0.04, 0.3, 0.9, 1.05, 2.0])
+def test_no_event_is_told_late_whatever_else_the_kernel_prints(lines: tuple[str, ...], pause: float) -> None:
+    """Asked once a second: a second for the group that was open, one until its own is over, one until the next ask."""
+    stream, seq, waits, ends, most = Stream("b"), 0, list[float](), list[int](), 0
+    log = [(number * pause, lines[number % len(lines)]) for number in range(int(60 / pause))]
+    log = sorted([*log, *((at + 0.02, FALLEN) for at in (10.0, 20.5, 30.98, 40.01))])
+    for now in range(1, 65):
+        while seq < len(log) and log[seq][0] <= now:
+            stream.feed(record(log[seq][1], log[seq][0], seq))
+            seq += 1
+            most = max(most, len(stream._waiting))
+        stream.settle(float(now))
+        events = [event for event, _ in stream.take()]
+        ends += [int(event.mark.rpartition(":")[2].rpartition("-")[2]) for event in events]
+        waits += [now - event.at for event in events if event.code == 79]
+    assert (len(waits), max(waits) <= 3.2) == (4, True), waits
+    assert ends == sorted(ends)
+    assert most < 100
