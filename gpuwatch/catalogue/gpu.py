@@ -26,6 +26,16 @@ DRIVER = Subject(
     info=("driver_version", "module_version", "nvml_version", "cuda_version", "module_type"),
     help="The NVIDIA driver: user-space library and loaded kernel module.",
 )
+DRIVER_LIBRARY = Subject(
+    "driver_library",
+    info=("library_version", "module_version"),
+    help="The NVML library that the next program will load, as it lies on disk, and the kernel module that is loaded.",
+)
+NEXT_BOOT = Subject(
+    "next_boot",
+    info=("running_kernel", "next_kernel", "chosen_by"),
+    help="The kernel that boots next: the one that GRUB was told (`grub`), else the newest that is installed (`newest`).",
+)
 GPUS = Subject("gpus")
 DCGM = Subject("dcgm")
 
@@ -50,6 +60,18 @@ DRIVER_STATE = states(
 )
 DRIVER_MISMATCH = gauge(
     DRIVER, "version_mismatch", keep=Keep.LAST, help="1 while the NVML library and the loaded kernel module differ in version."
+)
+DRIVER_LIBRARY_CHANGED = gauge(
+    DRIVER_LIBRARY,
+    "changed",
+    keep=Keep.LAST,
+    help="1 while the NVML library on disk is of another version than the loaded kernel module: the next CUDA program will fail.",
+)
+NEXT_BOOT_DRIVER_MISSING = gauge(
+    NEXT_BOOT,
+    "driver_missing",
+    keep=Keep.LAST,
+    help="1 where the kernel that boots next has no nvidia module: a reboot would lose all GPUs.",
 )
 
 # Presence

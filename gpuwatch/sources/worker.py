@@ -34,6 +34,7 @@ SOURCES: Mapping[str, str] = {
     "network": "gpuwatch.sources.network:source",
     "infiniband": "gpuwatch.sources.infiniband:source",
     "services": "gpuwatch.sources.services:source",
+    "nextboot": "gpuwatch.sources.nextboot:source",
     "smart": "gpuwatch.sources.smart:source",
     "dcgm": "gpuwatch.sources.dcgm:source",
     "simulated": "gpuwatch.sources.simulated:source",
