@@ -86,4 +86,9 @@ KERNEL_EVENTS = members(
     event=tuple(kind.name for kind in KINDS.values() if kind.counted),
     help="Events that the kernel log told of.",
 )
-KERNEL_LOG_LOST = counter(KERNEL, "log_lost", help="Kernel messages that were lost before they could be read.")
+KERNEL_LOG_LOST = counter(
+    KERNEL,
+    "log_lost",
+    help="Kernel messages that were overwritten before they could be read, also while gpuwatch did not run.",
+)
+LOG_READ = gauge(KERNEL, "log_read", internal=True, help="Number of the last kernel message up to which everything is told.")

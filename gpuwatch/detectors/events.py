@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gpuwatch.catalogue.derived import STATE
-from gpuwatch.catalogue.events import BUS_DROPS, ERRORS_OPEN
+from gpuwatch.catalogue.events import BUS_DROPS, ERRORS_OPEN, KERNEL, LOG_READ
 from gpuwatch.catalogue.gpu import GPU, RECOVERY_ACTION
 from gpuwatch.catalogue.host import HOST
 from gpuwatch.detectors import causes, places, stories
@@ -79,6 +79,9 @@ class Events:
             if event.subject == GPU.name and causes.rank(event) == causes.LOST:
                 state.counters.fall(event.key, event.at)
             stories.add(state.chronicle, event, count, clock=clock, wall=wall)
+        for entry in view.of(KERNEL):
+            if LOG_READ in entry.values:  # after the events: the view is taken before they are
+                state.witnesses.has_read(entry.target.info.get("boot_id", ""), int(entry.values[LOG_READ]))
         kept += state.witnesses.due(clock)
         stories.settle(state.chronicle, scene, clock, state.places.cards)
         for entry in view.of(GPU):

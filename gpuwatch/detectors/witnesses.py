@@ -40,10 +40,11 @@ class Held(msgspec.Struct, array_like=True):
 
 
 class Witnesses(msgspec.Struct):
-    """What was told so far. `high` is the last kernel record of this boot that was taken in."""
+    """What was told so far. `high` is the last kernel record of this boot that was taken in, `read` the last that was read."""
 
     boot: str = ""
     high: int = -1
+    read: int = -1
     lone: dict[str, list[Lone]] = {}
     held: dict[str, list[Held]] = {}
 
@@ -53,17 +54,17 @@ class Witnesses(msgspec.Struct):
         A flood is folded on its way, so marks of one beat lie across each other: all of them are held against those before it.
         """
         found: list[Event] = []
-        high, boot = self.high, self.boot
+        high, read, boot = self.high, self.read, self.boot
         for event in events:
             event_boot, _, numbers = event.mark.rpartition(":")
             first, _, last = numbers.partition("-")
             if not event_boot or not first.isdecimal():
                 found.append(event)
                 continue
-            before = high if event_boot == boot else -1
+            # Most of what is read tells nothing: only what was not read is lost, though no event came of it.
+            before = -1 if event_boot != boot else max(high, read) if event.kind == "log_lost" else high
             end = int(last) if last.isdecimal() else int(first)
-            if event_boot != self.boot:
-                self.boot, self.high = event_boot, -1
+            self.begin(event_boot)
             self.high = max(self.high, end)
             if end <= before:
                 continue
@@ -72,6 +73,17 @@ class Witnesses(msgspec.Struct):
             else:
                 found.append(event)
         return found
+
+    def begin(self, boot: str) -> None:
+        """Begin with the numbers of another boot, if it is another."""
+        if boot != self.boot:
+            self.boot, self.high, self.read = boot, -1, -1
+
+    def has_read(self, boot: str, last: int) -> None:
+        """Take note up to which record of this boot all has been told."""
+        if boot:
+            self.begin(boot)
+            self.read = max(self.read, last)
 
     def count(self, event: Event, clock: float) -> int:
         """Return how many of these were not told by the other source."""

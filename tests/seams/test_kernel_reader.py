@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.catalogue import own
+from gpuwatch.catalogue.events import LOG_READ
 from gpuwatch.detectors.witnesses import Witnesses
 from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Tier
@@ -85,6 +86,61 @@ def test_numbers_that_are_missing_are_counted(log: KernelLog, reader: Reader, cl
     ]
 
 
+def test_all_that_is_missing_within_one_second_is_counted(log: KernelLog, reader: Reader) -> None:
+    log.say("nothing", at=1.0)
+    for lost in (84, 7, 1):
+        log.say("nothing", at=2.5, lost=lost)
+    log.say(FALLEN, at=9.0)
+    assert [(event.kind, event.count) for event in reader.ask()] == [("log_lost", 92), ("xid", 1)]
+
+
+class Run:
+    """One run of the daemon: what it reads is taken in by what all runs remember."""
+
+    def __init__(self, log: KernelLog, clock: FakeClock, witnesses: Witnesses) -> None:
+        self.log, self.clock, self.witnesses = log, clock, witnesses
+
+    def lost(self, seconds: int) -> int:
+        """Read for so long, ask by ask; return how many messages it counted as lost."""
+        reader, lost = self.log.reader(self.clock), 0
+        for _ in range(seconds):
+            self.clock.forward(1.0)
+            lost += sum(event.count for event in self.witnesses.fresh(tuple(reader.ask())) if event.kind == "log_lost")
+            (target, values) = (reader.heard.readings[-1].target, reader.heard.readings[-1].values)
+            if LOG_READ in values:
+                self.witnesses.has_read(target.info["boot_id"], int(values[LOG_READ]))
+        reader.source.close()
+        return lost
+
+
+@pytest.mark.parametrize("age", [900.0, 0.5], ids=["long ago", "just now"])
+def test_what_was_overwritten_before_a_start_is_counted_once(log: KernelLog, clock: FakeClock, age: float) -> None:
+    """However young the first message is that can be read: the gap before it is told with its second."""
+    run = Run(log, clock, Witnesses())
+    log.say("nothing", at=clock.mono() + 1.0 - age, lost=300)
+    assert run.lost(5) == 300
+    assert run.lost(5) == 0
+    log.say("nothing", at=clock.mono())
+    assert run.lost(5) == 0  # number 301 was read
+    log.path.write_bytes(b"")
+    log.say(FALLEN, at=clock.mono() + 0.5, lost=41)  # 302 to 342 came and went while nobody read
+    assert run.lost(5) == 41
+    assert run.lost(5) == 0
+
+
+def test_a_log_that_can_be_read_from_its_beginning_has_lost_nothing(log: KernelLog, clock: FakeClock) -> None:
+    log.say(FALLEN, at=1.0)
+    assert Run(log, clock, Witnesses()).lost(3) == 0
+
+
+def test_another_boot_begins_with_its_own_numbers(log: KernelLog, clock: FakeClock) -> None:
+    witnesses = Witnesses()
+    witnesses.has_read("another boot", 90_000)
+    log.say(FALLEN, at=900.0, lost=12)
+    assert Run(log, clock, witnesses).lost(3) == 12
+    assert (witnesses.boot, witnesses.read) == (BOOT, 12)
+
+
 def test_records_of_programs_are_no_gap(log: KernelLog, reader: Reader) -> None:
     for number in range(50):
         log.say("audit: type=1400", at=number / 10, priority=30)
@@ -98,8 +154,8 @@ def test_a_fifo_gives_records_in_pieces(tmp_path: Path, clock: FakeClock) -> Non
     assert (reader.ask(), reader.fault()) == ([], "")  # nobody writes yet
     writer = os.open(log.path, os.O_WRONLY | os.O_NONBLOCK)
     pieces = (
-        b"4,7,5000000,-;NVRM: Xid (PCI:0000:65",
-        b":00): 79\n SUBSYSTEM=pci\n4,8,5100000,-;NVRM: Xi",
+        b"4,0,5000000,-;NVRM: Xid (PCI:0000:65",
+        b":00): 79\n SUBSYSTEM=pci\n4,1,5100000,-;NVRM: Xi",
         b"d (PCI:0000:65:00): 31\n",
     )
     try:
@@ -111,14 +167,14 @@ def test_a_fifo_gives_records_in_pieces(tmp_path: Path, clock: FakeClock) -> Non
         os.close(writer)
     clock.forward(2.0)
     reader.ask()
-    assert shown(reader.heard.events) == [(79, 1, "7"), (31, 1, "8")]
+    assert shown(reader.heard.events) == [(79, 1, "0"), (31, 1, "1")]
     reader.source.close()
 
 
 def test_a_continued_record_is_one_message(log: KernelLog, reader: Reader) -> None:
-    log.write(b"4,1,1000000,c;NVRM: Xid (PCI:0000:65:00): 79, GPU has\n4,2,1000001,+; fallen off the bus.\n4,3,9000000,-;next\n")
+    log.write(b"4,0,1000000,c;NVRM: Xid (PCI:0000:65:00): 79, GPU has\n4,1,1000001,+; fallen off the bus.\n4,2,9000000,-;next\n")
     (event,) = reader.ask()
-    assert (event.words, event.mark) == ("NVRM: Xid (PCI:0000:65:00): 79, GPU has fallen off the bus.", f"{BOOT}:1-2")
+    assert (event.words, event.mark) == ("NVRM: Xid (PCI:0000:65:00): 79, GPU has fallen off the bus.", f"{BOOT}:0-1")
 
 
 def test_what_continues_a_lost_record_is_not_the_end_of_another(log: KernelLog, reader: Reader) -> None:

@@ -10,6 +10,7 @@ from gpuwatch.model.event import WORDS_LIMIT, Event
 from gpuwatch.sources.kernel.record import Found, Record
 
 SOURCE = "kernel"
+LOST = "log_lost"
 TELLING = ("pid", "name", "link", "cpu", "scope", "cgroup", "index", "recovery")  # facts by which two events are not equal
 FINE = 256  # events of one second that are told apart by these; further ones only by kind, thing, code and severity
 LAG = 0.1  # seconds after the end of a second in which its records have arrived
@@ -53,12 +54,13 @@ class Fold:
             likeness = (*likeness[:4], ())
             same = self._open.get(likeness)
         if same is None and len(self._open) >= COARSE:
+            found = Found(LOST, Severity.INFO, words="more kinds of events in one second than can be told apart")
+        if found.kind == LOST:
             same = self._lost
-            found = Found("log_lost", Severity.INFO, words="more kinds of events in one second than can be told apart")
         if same is not None:
             same.count += record.times
             same.last = record.seq
-        elif found.kind == "log_lost" and found.words:
+        elif found.kind == LOST:
             self._lost = Together(record, found)
         else:
             self._open[likeness] = Together(record, found)
@@ -76,6 +78,11 @@ class Fold:
         groups.sort(key=lambda one: one.last or 0)
         self._ready += [(self._event(one), one.record.is_uptime) for one in groups]
         self._open, self._lost, self._second = {}, None, None
+
+    def first(self) -> int | None:
+        """Return the lowest number of the second that is not over, None where there is none."""
+        groups = [*self._open.values(), *([] if self._lost is None else [self._lost])]
+        return min((one.first for one in groups if one.first is not None), default=None)
 
     def take(self) -> list[tuple[Event, bool]]:
         """Return the events that are ready, each with whether its time counts from an unknown boot."""

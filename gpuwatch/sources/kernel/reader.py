@@ -2,7 +2,8 @@
 
 The first read begins with the oldest record that the kernel still has. What an earlier run of the daemon has told already is
 told again, with the same marks (`boot id:sequence`): the events detector, which counts, knows the highest mark that it has
-counted, and the two are stored in one piece. So nothing is counted twice and nothing is lost, whenever the daemon died.
+counted, and the two are stored in one piece. So nothing is counted twice and nothing is lost, whenever the daemon died. What the
+kernel has overwritten by then is told as lost from number 0 on; how much of that an earlier run has read is known there, too.
 
 `[paths] dev` may hold a FIFO or a file in place of the device: lines are split here, several records a read are taken, and
 nothing is sought.
@@ -14,7 +15,7 @@ import logging
 import os
 from pathlib import Path
 
-from gpuwatch.catalogue.events import KERNEL
+from gpuwatch.catalogue.events import KERNEL, LOG_READ
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.reading import Fault, Reading, Tier
@@ -40,11 +41,11 @@ class Reader:
     def __init__(self, config: Config, clock: Clock) -> None:
         self._path = Path(config.paths.dev) / "kmsg"
         self._restricted = Path(config.paths.proc) / "sys/kernel/dmesg_restrict"
-        self._boot_id = Path(config.paths.proc) / "sys/kernel/random/boot_id"
         self._clock = clock
-        self._target = Target(subject=KERNEL, key="")
+        boot = sysfs.fact(Path(config.paths.proc) / "sys/kernel/random/boot_id")
+        self._target = Target(subject=KERNEL, key="", info={"boot_id": boot})
         self._descriptor: int | None = None
-        self._stream = Stream(sysfs.fact(self._boot_id))
+        self._stream = Stream(boot)
         self._rest = b""  # of a line that is not whole yet
         self._is_skipping = False  # the rest of a line that is too long
         self._held: Record | None = None  # a message that the next record may continue
@@ -60,8 +61,10 @@ class Reader:
         self._change(fault)
         for event, _ in self._stream.take():
             answer.event(event)
+        told = self._stream.told() if self._target.info["boot_id"] else None
+        values = {} if told is None or told < 0 else {LOG_READ: float(told)}
         took = self._clock.mono() - started
-        answer.reading(Reading(source=SOURCE, tier=tier, target=self._target, at=at, took=took, values={}, fault=fault))
+        answer.reading(Reading(source=SOURCE, tier=tier, target=self._target, at=at, took=took, values=values, fault=fault))
         answer.done()
 
     def close(self) -> None:

@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
 from gpuwatch.sources.kernel.families import family, find
-from gpuwatch.sources.kernel.fold import LAG, Fold
+from gpuwatch.sources.kernel.fold import LAG, LOST, Fold
 from gpuwatch.sources.kernel.join import Join
 from gpuwatch.sources.kernel.record import Found, Known, Record
+
+OVERWRITTEN = "messages of the kernel were overwritten before they could be read"
 
 
 class Stream:
@@ -55,14 +57,23 @@ class Stream:
         """Return the events of the seconds that are over, each with whether its time counts from an unknown boot."""
         return self._fold.take()
 
+    def told(self) -> int | None:
+        """Return the number of the last record up to which all has been told, None where no numbered one was read."""
+        if self._seq is None:
+            return None
+        pending = [group.records[0].first for group in self._join.groups] + [one[3].first for one in self._waiting]
+        return min((first - 1 for first in (*pending, self._fold.first()) if first is not None), default=self._seq)
+
     def _follow(self, record: Record) -> None:
-        """Look whether numbers are missing: these records were overwritten before they could be read."""
+        """Look whether numbers are missing: these records were overwritten before they could be read.
+
+        A boot begins with 0. What an earlier run has read of what is missing before our first record, the detector knows.
+        """
         first = record.first if record.first is not None else record.seq
-        if self._seq is not None and first is not None and first > self._seq + 1:
-            lost = first - self._seq - 1
-            gap = record._replace(seq=first - 1, first=self._seq + 1, times=lost)
-            words = f"{lost} messages of the kernel were overwritten before they could be read"
-            self._wait(self._order, gap, Found("log_lost", Severity.INFO, words=words))
+        before = -1 if self._seq is None and self._fold.boot else self._seq
+        if before is not None and first is not None and first > before + 1:
+            gap = record._replace(seq=first - 1, first=before + 1, times=first - before - 1)
+            self._wait(self._order, gap, Found(LOST, Severity.INFO, words=OVERWRITTEN))
         self._seq = record.seq
 
     def _wait(self, order: int, message: Record, known: Found | None = None) -> None:
