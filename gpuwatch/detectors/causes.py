@@ -117,7 +117,7 @@ def place(event: Event) -> tuple[str, str]:
     if event.kind in STORAGE:
         return "disk", disk(event.key)
     if event.kind == "gsp" and not event.key:
-        return event.subject, f"index {event.facts.get('index', '')}"  # the line named it by the driver's own number
+        return event.subject, f"number {event.facts.get('index', '?')} of the driver"  # which need not be NVML's index
     if event.subject in {"host", "driver"} or event.kind == "nouveau":
         return KINDS[event.kind].subject, event.kind
     return event.subject, event.key

@@ -5,14 +5,16 @@ from dataclasses import replace
 
 import msgspec
 
-from gpuwatch.catalogue.gpu import GPU
+from gpuwatch.catalogue.derived import EXPECTED
+from gpuwatch.catalogue.gpu import GPU, GPUS, VISIBLE
 from gpuwatch.catalogue.host import PCI
-from gpuwatch.model.event import Event
+from gpuwatch.model.event import WORDS_LIMIT, Event
 from gpuwatch.model.pci import address_of, spelled
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
 
 FORGET = 7200.0  # seconds after which a GPU that nobody lists any more is forgotten, with its counts
+NUMBERED = " (the driver's own number, which need not be NVML's index)"
 ON_THE_BUS = "aer_"  # kinds that are told of whichever device on the path had the error
 
 
@@ -34,6 +36,7 @@ class Places(msgspec.Struct):
 
     cards: dict[str, Card] = {}
     ports: dict[str, str] = {}  # address of a port -> address of the GPU below it
+    is_whole: bool = False  # NVML lists every GPU that there should be, so that it numbers them as the driver did when it began
 
     def learn(self, view: View, clock: float) -> list[str]:
         """Take in what a view shows; returns the GPUs that nobody has listed for long, which are forgotten."""
@@ -44,6 +47,7 @@ class Places(msgspec.Struct):
         for entry in view.of(PCI):
             for port in entry.target.info.get("ports", "").split():
                 self.ports[port] = entry.target.key
+        self.is_whole = all_listed(view)
         gone = [key for key, card in self.cards.items() if clock - card.seen > FORGET]
         for key in gone:
             del self.cards[key]
@@ -70,8 +74,10 @@ class Places(msgspec.Struct):
         uuid, index = event.facts.get("uuid", ""), event.facts.get("index", "")
         where = spelled_as_sysfs(event.key)
         key = uuid if uuid in self.cards else self.at(where)
-        if not key and index and not event.key:
-            key = next((key for key, card in self.cards.items() if card.labels.get("gpu") == index), "")
+        if not key and index and not event.key and self.is_whole:
+            key = max(((card.seen, key) for key, card in self.cards.items() if card.labels.get("gpu") == index), default=(0, ""))[
+                1
+            ]
         return replace(event, key=key) if key else None
 
     def on_the_bus(self, event: Event) -> Event | None:
@@ -83,6 +89,17 @@ class Places(msgspec.Struct):
         return event if self.ports else None
 
 
+def all_listed(view: View) -> bool:
+    """Say whether NVML lists as many GPUs as the inventory and the bus have: after a drop its indexes are others' by one.
+
+    Where it sees only some (a container, a GPU given to a virtual machine), the driver's numbers are not its indexes either.
+    """
+    for entry in view.of(GPUS):
+        counts = [entry.values.get(metric) for metric in (VISIBLE["nvml"], VISIBLE["pci"], EXPECTED)]
+        return None not in counts and len(set(counts)) == 1
+    return False
+
+
 def spelled_as_sysfs(address: str) -> str:
     """Return a PCI address of a GPU as its target has it; what is none stays as it is."""
     found = address_of(address)
@@ -90,8 +107,14 @@ def spelled_as_sysfs(address: str) -> str:
 
 
 def settled(event: Event) -> Event:
-    """Return an event whose GPU has not turned out, under the address that it came with."""
-    return replace(event, key=spelled_as_sysfs(event.key)) if event.subject == GPU.name else event
+    """Return an event whose GPU has not turned out, under the address or the number that it came with."""
+    if event.subject != GPU.name:
+        return event
+    index = event.facts.get("index", "")
+    if index and not event.key:
+        words = f"{event.words[: WORDS_LIMIT - len(NUMBERED)]}{NUMBERED}"
+        return replace(event, words=words)
+    return replace(event, key=spelled_as_sysfs(event.key))
 
 
 def renamed(keys: Iterable[str], places: Places) -> dict[str, str]:

@@ -267,3 +267,23 @@ def test_the_counters_of_a_gpu_begin_with_the_gpu_and_follow_its_index(tell: Tel
     story.gpu(1, index=7).at(10)
     labels = {entry.target.labels["gpu"] for entry in story.board.view(story.wall, story.mono).of(XID)}
     assert labels == {"0", "7"}
+
+
+def test_the_drivers_number_of_a_gpu_is_its_index_while_all_are_there(tell: Tell) -> None:
+    story = tell(gpus=4).at(30)
+    story.happens(told("gsp", Severity.WARNING, story.wall, index="2")).at(35)
+    assert [event.key for event in story.kept] == [story.cards[2].uuid]
+
+
+@pytest.mark.parametrize("facts", [{"silent": True}, {"silent": True, "on_bus": False}], ids=["on the bus", "gone"])
+def test_the_drivers_number_blames_no_neighbour_once_a_gpu_is_gone(tell: Tell, facts: dict[str, object]) -> None:
+    """NVML's indexes close up behind a GPU that has dropped, the driver's numbers do not."""
+    story = tell(gpus=4).at(30).gpu(1, **facts)
+    for card in story.cards[2:]:
+        card.index -= 1
+    story.at(60)
+    story.happens(told("gsp", Severity.WARNING, story.wall, index="2")).at(120)
+    (event,) = story.kept
+    assert event.key == ""
+    assert event.words == "gsp  (the driver's own number, which need not be NVML's index)"
+    assert [one.gpu for one in story.heard(RULE)] == ["number 2 of the driver"]

@@ -42,7 +42,7 @@ STORIES: dict[str, list[Told]] = {
     ],
     "dkms-module-missing.log": [Told(CRITICAL, "driver no_driver", "no_driver", 2)],
     "fabricmanager.log": [Told(INFO, "nvswitch 0000:86:00.0", "SXid 12028 link 61", 1)],
-    "gsp-heartbeat-no-xid.log": [Told(WARNING, "gpu index 6", "gsp", 2)],
+    "gsp-heartbeat-no-xid.log": [Told(WARNING, "gpu number 6 of the driver", "gsp", 2)],
     "hung-task-after-xid45.log": [
         Told(INFO, "gpu 0000:61:00.0", "Xid 45", 2),
         Told(CRITICAL, "driver hung", "hung_task", 1),
