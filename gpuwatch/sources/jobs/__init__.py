@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from gpuwatch.catalogue.own import OWN
+from gpuwatch.catalogue.own import OWN, QUEUE, QUEUE_DROPPED
 from gpuwatch.catalogue.process import (
     HOLDER,
     HOLDER_MEMORY,
@@ -110,6 +110,9 @@ class Jobs:
         self._told = dict.fromkeys(one.target for one in told)
         self._take(roll, holders, answer)
         answer.reading(self._reading(Target(subject=OWN, key=""), {PROCESSES_DROPPED: float(dropped + roll.dropped)}))
+        for what, count in ((one.what, one.dropped) for one in (self._users, self._names)):
+            queue = Target(subject=QUEUE, key=what, labels={"queue": what})
+            answer.reading(self._reading(queue, {QUEUE_DROPPED: float(count)}))
 
     def _take(self, roll: Roll, holders: Iterable[Entry], answer: Answer) -> None:
         """Take on those whose CPU is followed from now on; those who are no longer among them are over."""

@@ -8,6 +8,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -16,7 +17,8 @@ from gpuwatch.model.clock import Clock
 PATIENCE = 0.2  # seconds that a first answer is waited for, once a round
 HANGS = 10.0  # seconds after which the thread counts as lost in its question
 MOST = 4096  # answers that are kept
-WAITING = 256  # questions that wait; more are asked again later
+WAITING = 256  # questions that wait; more are counted and asked again later
+IDLE = 10.0  # seconds after which the thread looks whether it is still wanted
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -33,13 +35,18 @@ class Known(Generic[A]):
 
 
 class Lookups(Generic[Q, A]):
-    """Answers by question. `find` runs in the thread and returns the answer and for how many seconds it holds."""
+    """Answers by question. `find` runs in the thread and returns the answer and for how many seconds it holds.
+
+    `what` names them in the log and where it is counted what was dropped.
+    """
 
     def __init__(self, what: str, find: Callable[[Q], tuple[A, float]], clock: Clock) -> None:
-        self._what, self._find, self._clock = what, find, clock
+        self.what, self._find, self._clock = what, find, clock
         self._known: dict[Q, Known[A]] = {}
         self._asked: set[Q] = set()
         self._questions: queue.Queue[Q | None] = queue.Queue(WAITING)
+        self._closed = False
+        self.dropped = 0  # questions for which there was no room
         self._lock = threading.Lock()
         self._answered = threading.Condition(self._lock)
         self._since: float | None = None
@@ -54,9 +61,9 @@ class Lookups(Generic[Q, A]):
         since = self._since
         hangs = since is not None and self._clock.mono() - since > HANGS
         if hangs and not self._told:
-            log.warning("%s: a look-up does not come back; what is known stays, and numbers stand for what is not", self._what)
+            log.warning("%s: a look-up does not come back; what is known stays, and numbers stand for what is not", self.what)
         elif self._told and not hangs:
-            log.info("%s: look-ups come back again", self._what)
+            log.info("%s: look-ups come back again", self.what)
         self._told = hangs
 
     def get(self, question: Q) -> A | None:
@@ -75,23 +82,32 @@ class Lookups(Generic[Q, A]):
             return None if known is None else known.answer
 
     def close(self) -> None:
-        """End the thread when it comes back."""
-        with self._lock:
-            if self._thread is not None and not self._questions.full():
-                self._questions.put_nowait(None)
+        """End the thread when it comes back, whatever is still asked."""
+        self._closed = True
+        with suppress(queue.Full):  # then it does not wait for a question, and looks before it takes the next
+            self._questions.put_nowait(None)
 
     def _ask(self, question: Q) -> None:
+        if self._closed:
+            return
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"look-up of {self._what}", daemon=True)
+            self._thread = threading.Thread(target=self._run, name=f"look-up of {self.what}", daemon=True)
             self._thread.start()
         try:
             self._questions.put_nowait(question)
         except queue.Full:
+            self.dropped += 1
             return
         self._asked.add(question)
 
     def _run(self) -> None:
-        while (question := self._questions.get()) is not None:  # idle between questions; a daemon thread ends with the process
+        while not self._closed:
+            try:
+                question = self._questions.get(timeout=IDLE)
+            except queue.Empty:
+                continue
+            if question is None:
+                return
             self._since = self._clock.mono()
             found: tuple[A, float] | None = None
             try:
@@ -99,7 +115,7 @@ class Lookups(Generic[Q, A]):
             except Exception as error:  # root of the thread: a bug costs this answer
                 if type(error).__name__ not in self._bugs:
                     self._bugs.add(type(error).__name__)
-                    log.exception("a bug in the look-up of %s", self._what)
+                    log.exception("a bug in the look-up of %s", self.what)
             self._since = None
             with self._lock:
                 self._asked.discard(question)

@@ -86,3 +86,42 @@ def test_answers_are_bounded() -> None:
         until(lambda question=question: lookups.get(question) == question)  # type: ignore[misc] # bound on purpose
     assert len(lookups._known) <= MOST
     lookups.close()
+
+
+def test_questions_without_room_are_counted_and_asked_again() -> None:
+    gate, began = threading.Event(), threading.Event()
+
+    def find(question: int) -> tuple[int, float]:
+        began.set()
+        assert gate.wait(PATIENCE)
+        return question, 60.0
+
+    lookups: Lookups[int, int] = Lookups("user names", find, SystemClock())
+    lookups.get(0)
+    assert began.wait(PATIENCE)  # it is taken out of the queue: there is room for so many more
+    for question in range(1, WAITING + 4):
+        lookups.get(question)
+    assert lookups.dropped == 3
+    gate.set()
+    until(lambda: lookups.get(WAITING + 3) == WAITING + 3)
+    lookups.close()
+
+
+def test_a_full_queue_does_not_keep_the_thread() -> None:
+    gate, began, asked = threading.Event(), threading.Event(), []
+
+    def find(question: int) -> tuple[int, float]:
+        asked.append(question)
+        began.set()
+        assert gate.wait(PATIENCE)
+        return question, 60.0
+
+    lookups: Lookups[int, int] = Lookups("names of a full queue", find, SystemClock())
+    lookups.get(0)
+    assert began.wait(PATIENCE)
+    for question in range(1, WAITING + 4):
+        lookups.get(question)
+    lookups.close()
+    gate.set()
+    until(lambda: all(thread.name != "look-up of names of a full queue" for thread in threading.enumerate()))
+    assert asked == [0]

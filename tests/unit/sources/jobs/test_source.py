@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gpuwatch.catalogue import process as catalogue
-from gpuwatch.catalogue.own import OWN
+from gpuwatch.catalogue.own import OWN, QUEUE, QUEUE_DROPPED
 from gpuwatch.catalogue.process import JOB, PROCESS, PROCESS_GPU, PROCESSES_DROPPED
 from gpuwatch.config import Config, Privacy, Processes
 from gpuwatch.model.metric import Subject
@@ -378,4 +378,10 @@ def test_a_command_is_safe_to_print(tree: HostTree, crowd: Crowd) -> None:
 
 def test_a_host_without_anybody_on_its_gpus_is_no_error(tmp_path: Path) -> None:
     watched = Watched(HostTree(tmp_path))
-    assert [reading.target.subject for reading in watched.ask(*Tier).readings] == [OWN]
+    assert [reading.target.subject for reading in watched.ask(*Tier).readings] == [OWN, QUEUE, QUEUE]
+
+
+def test_names_that_were_not_looked_up_for_want_of_room_are_counted(tree: HostTree, crowd: Crowd) -> None:
+    watched = Watched(tree)
+    counts = {reading.target.labels["queue"]: reading.values for reading in told(watched.ask(), QUEUE)}
+    assert counts == {"user names": {QUEUE_DROPPED: 0.0}, "container names": {QUEUE_DROPPED: 0.0}}
