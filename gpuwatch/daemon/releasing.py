@@ -154,7 +154,8 @@ class Releasing:
             continue
         if stuck:
             log.error("%s cannot be ended (it is stuck in the kernel) and still has GPUs open", ", ".join(stuck))
-        return {"already": already, "stuck": stuck, "stored": ticket.wait(STORED), **self.state()}
+        stored = ticket.wait(STORED)
+        return {"already": already, "stuck": stuck, "stored": stored, **self.state(), "until": kept.until, "by": kept.by}
 
     def resume(self, by: str) -> dict[str, Any]:
         """Take the GPUs up again; what has changed is known some seconds later (`state`)."""
@@ -162,6 +163,9 @@ class Releasing:
             was = self._kept is not None and not self._kept.is_over
             if was:
                 self._attach(by)
+            elif not self._recalled:  # what an earlier run left cannot be read yet: it is ended all the same
+                self._recalled = True
+                self._store.save_state(STATE, VERSION, b"")
         return {"was_released": was, **self.state()}
 
     def state(self) -> dict[str, Any]:

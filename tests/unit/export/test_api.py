@@ -23,6 +23,7 @@ from gpuwatch.store.ulid import Ulid
 from tests.fakes import page_view
 from tests.fakes.clock import FakeClock
 from tests.fakes.journal import Journal
+from tests.fakes.web import Releasing
 
 INCIDENT = Incident(
     id="01HF0000000000000000000000",
@@ -73,6 +74,7 @@ class Known:
         self.naming = Naming(frozenset(), frozenset())
         self.clock = FakeClock()
         self.silences = Silences(Journal(), self.clock, Ulid(self.clock), {})
+        self.releasing = Releasing()
         self.reasons: list[str] = []
         self.faults: list[str] = []
 

@@ -1,0 +1,341 @@
+"""Letting go of the GPUs: what an outsider sees meanwhile, how it ends, and what of it survives."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from gpuwatch.catalogue.gpu import DRIVER, DRIVER_STATE, GPU, GPUS, POWER, VISIBLE
+from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE
+from gpuwatch.daemon.attached import Card, Snapshot, changes
+from gpuwatch.daemon.releasing import GRACE, SUBJECTS, Releasing
+from gpuwatch.model.event import Event
+from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.model.reading import Absence, Fault, Reading, Tier
+from gpuwatch.model.silence import Silence
+from gpuwatch.model.target import Target
+from gpuwatch.sampling.board import Board
+from tests.fakes.clock import FakeClock
+from tests.fakes.until import until
+
+A, B = (
+    Target(subject=GPU, key=f"GPU-{n}", labels={"gpu": str(n), "uuid": f"GPU-{n}"}, info={"vbios_version": "1"}) for n in (0, 1)
+)
+
+
+class Disk:
+    """The store: what is saved is there at once, unless nothing can be read yet."""
+
+    def __init__(self) -> None:
+        self.remembers = True
+        self.kept: dict[str, tuple[int, bytes]] = {}
+
+    def load_state(self, name: str) -> tuple[int, bytes] | None:
+        """Return it."""
+        return self.kept.get(name)
+
+    def save_state(self, name: str, version: int, blob: bytes) -> "Disk":
+        """Keep it."""
+        self.kept[name] = version, blob
+        return self
+
+    def wait(self, seconds: float) -> bool:
+        """It is on the disk."""
+        return seconds > 0
+
+
+class Crew:
+    """Worker processes; a stuck one does not end."""
+
+    name = "gpuwatch-nvml"
+
+    def __init__(self) -> None:
+        self.is_paused = self.is_stuck = False
+
+    def pause(self) -> None:
+        """End."""
+        self.is_paused = True
+
+    def go_on(self) -> None:
+        """Start again."""
+        self.is_paused = False
+
+    def pids(self) -> list[int]:
+        """Return who is there."""
+        return [4711] if self.is_stuck or not self.is_paused else []
+
+
+class Told:
+    """Rules and silences, as far as they are told of a release."""
+
+    resting: frozenset[Subject] = frozenset()
+    standing: Silence | None = None
+
+    def hold(self, standing: Silence | None) -> None:
+        """Note it."""
+        self.standing = standing
+
+
+class Host:
+    """One run of the daemon after another on the same disk and board."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.clock, self.disk, self.crew, self.told = FakeClock(), Disk(), Crew(), Told()
+        self.board = Board({})
+        self.events: list[Event] = []
+        self.installer = ""
+        self._stack = stack
+        self.start()
+
+    def start(self) -> Releasing:
+        """Begin a run."""
+        self.crew, self.told, self.board = Crew(), Told(), Board({})
+        self.releasing = Releasing(
+            [self.crew],
+            board=self.board,
+            engine=self.told,
+            silences=self.told,
+            store=self.disk,
+            clock=self.clock,
+            happened=self.events.append,
+            at_work=lambda: self.installer,
+        )
+        self.releasing.start()
+        self._stack.callback(self.releasing.stop)
+        return self.releasing
+
+    def restart(self) -> None:
+        """End the run, and begin another."""
+        self.releasing.stop()
+        self.start()
+
+    def post(self, target: Target, values: dict[Metric, float], tier: Tier = Tier.NORMAL, fault: Fault | None = None) -> None:
+        """NVML tells of something."""
+        wall, mono = self.clock.wall(), self.clock.mono()
+        self.board.post(Reading(source="nvml", tier=tier, target=target, at=wall, took=0.0, values=values, fault=fault), mono)
+
+    def shows(self, *cards: Target, driver: str = "535.154.05", mig: dict[str, list[str]] | None = None) -> None:
+        """NVML tells of all."""
+        self.post(Target(subject=DRIVER, key="", info={"driver_version": driver}), DRIVER_STATE.at("ok"))
+        self.post(Target(subject=GPUS, key=""), {VISIBLE["nvml"]: float(len(cards))})
+        for uuid, profiles in (mig or {}).items():
+            for number, profile in enumerate(profiles):
+                labels = {"gpu": "0", "uuid": uuid, "gpu_instance": str(number)}
+                self.post(
+                    Target(subject=MIG, key=f"{uuid}/{number}", labels=labels, info={"profile": profile}), {MIG_MEMORY_SIZE: 1.0}
+                )
+        for card in cards:
+            self.post(card, {POWER: 100.0})
+            self.post(card, {}, Tier.SLOW)
+
+    def beat(self) -> None:
+        """The judge takes what a release says."""
+        for reading in self.releasing.readings(self.clock.wall()):
+            self.board.post(reading, self.clock.mono())
+
+    def state(self) -> str:
+        """Return how it stands."""
+        return str(self.releasing.state()["state"])
+
+    def until(self, state: str) -> None:
+        """Wait until it stands so."""
+        until(lambda: self.state() == state)
+
+    def driver(self) -> str:
+        """Return the state of the driver, "" for none."""
+        self.beat()
+        (entry,) = self.board.view(self.clock.wall(), self.clock.mono()).of(DRIVER)
+        return next((name for name, metric in DRIVER_STATE.items() if entry.values.get(metric) == 1), "")
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    """Return a host with a daemon that has just started."""
+    with ExitStack() as stack:
+        yield Host(stack)
+
+
+def test_while_released_the_workers_rest_with_the_rules_and_what_was_read_counts_as_released(host: Host) -> None:
+    host.shows(A)
+    answer = host.releasing.release(60, "root")
+    assert (answer["already"], answer["stuck"], answer["stored"], answer["state"]) == (False, [], True, "released")
+    assert (host.crew.is_paused, host.told.resting, host.told.standing is not None) == (True, SUBJECTS, True)
+    host.post(A, {POWER: 1.0})  # what a worker that was ended had still under way
+    entry = host.board.view(host.clock.wall(), host.clock.mono()).entries[A]
+    assert (dict(entry.values), entry.absent[POWER], entry.readings) == ({}, Absence.RELEASED, ())
+    assert host.driver() == "released"
+
+
+def test_a_worker_that_is_stuck_in_the_driver_is_named(host: Host) -> None:
+    host.crew.is_stuck = True
+    ticking = threading.Timer(0.2, lambda: host.clock.forward(3))
+    ticking.start()
+    assert host.releasing.release(60, "root")["stuck"] == ["gpuwatch-nvml (pid 4711)"]
+    ticking.join()
+
+
+def test_a_release_ends_by_its_time_and_tells_once_what_there_is(host: Host) -> None:
+    host.shows(A, B)
+    host.releasing.release(60, "root")
+    host.clock.forward(61)
+    host.until("attaching")
+    assert (host.crew.is_paused, host.told.resting, host.told.standing) == (False, frozenset(), None)
+    assert host.driver() == ""
+    host.shows(A, B)
+    for _ in range(3):
+        host.beat()
+    (event,) = host.events
+    assert (event.kind, event.words, event.facts["ended_by"]) == ("resumed", "driver 535.154.05, 2 GPUs, same UUIDs", "its time")
+    assert host.releasing.state() == {"state": "attached", "found": event.words}
+    host.restart()
+    assert host.state() == "attached"
+
+
+def test_a_second_release_makes_it_longer_and_never_shorter(host: Host) -> None:
+    host.releasing.release(3600, "root")
+    ends = host.clock.wall() + 3600
+    assert host.releasing.release(60, "lena")["until"] == ends
+    answer = host.releasing.release(7200, "lena")
+    assert (answer["already"], answer["until"], answer["by"]) == (True, ends + 3600, "root")
+
+
+def test_while_an_installer_is_at_work_it_lasts_on_in_steps(host: Host) -> None:
+    host.installer = "nvidia-installe (pid 7)"
+    host.releasing.release(60, "root")
+    for _ in range(3):
+        host.clock.forward(GRACE + 1)
+        until(lambda: host.releasing.state()["until"] > host.clock.wall())
+        assert (host.state(), host.releasing.state()["waits_for"]) == ("released", "nvidia-installe (pid 7)")
+    host.installer = ""
+    host.clock.forward(GRACE + 1)
+    host.until("attaching")
+
+
+@pytest.mark.parametrize("step", [-86400.0, 86400.0])
+def test_it_lasts_as_long_as_it_was_made_for_whatever_the_wall_clock_does(host: Host, step: float) -> None:
+    host.releasing.release(600, "root")
+    host.clock.step(step)
+    host.clock.forward(590)
+    assert host.state() == "released"
+    host.clock.forward(20)
+    host.until("attaching")
+
+
+def test_released_stays_released_over_a_restart_until_its_time(host: Host) -> None:
+    host.shows(A)
+    host.releasing.release(600, "root")
+    host.clock.forward(300)
+    host.restart()
+    assert (host.state(), host.crew.is_paused, host.told.resting) == ("released", True, SUBJECTS)
+    host.clock.forward(301)
+    host.until("attaching")
+    host.shows(B, driver="550.90.07")
+    host.clock.forward(1)
+    host.beat()
+    (event,) = host.events
+    gone = "driver 535.154.05 -> 550.90.07, 1 GPU, gone: GPU 0 GPU-0, new: GPU 1 GPU-1"
+    assert (event.kind, event.words) == ("driver_changed", gone)
+
+
+def test_a_restart_that_cannot_read_its_disk_lets_go_once_it_can(host: Host) -> None:
+    host.releasing.release(600, "root")
+    host.disk.remembers = False
+    host.restart()
+    assert (host.state(), host.crew.is_paused) == ("attached", False)
+    host.disk.remembers = True
+    host.until("released")
+    assert host.crew.is_paused
+
+
+def test_what_this_run_was_told_stands_against_what_an_earlier_one_left(host: Host) -> None:
+    host.releasing.release(600, "root")
+    host.disk.remembers = False
+    host.restart()
+    host.releasing.resume("root")
+    host.disk.remembers = True
+    host.restart()
+    assert (host.state(), host.crew.is_paused) == ("attached", False)
+
+
+@pytest.mark.parametrize("kept", [(2, b"x"), (1, b"x"), (1, b"\x80")])
+def test_a_release_that_cannot_be_read_is_none(host: Host, kept: tuple[int, bytes]) -> None:
+    host.disk.kept["release"] = kept
+    host.restart()
+    assert (host.state(), host.crew.is_paused) == ("attached", False)
+
+
+def test_a_driver_that_does_not_come_back_is_told_of_as_it_is(host: Host) -> None:
+    host.shows(A)
+    host.releasing.release(600, "root")
+    host.releasing.resume("root")
+    gone = Fault("not_loaded", "the nvidia kernel module is not loaded")
+    host.post(Target(subject=DRIVER, key=""), DRIVER_STATE.at("not_loaded"), fault=gone)
+    host.beat()
+    assert host.events == []
+    host.clock.forward(61)
+    host.post(Target(subject=DRIVER, key=""), DRIVER_STATE.at("not_loaded"), fault=gone)
+    host.beat()
+    assert [event.words for event in host.events] == [
+        "the driver is not back (not_loaded): the nvidia kernel module is not loaded"
+    ]
+    assert host.state() == "attached"
+
+
+def test_gpus_that_come_one_by_one_are_waited_for(host: Host) -> None:
+    host.shows(A, B)
+    host.releasing.release(600, "root")
+    host.releasing.resume("root")
+    host.shows(A)
+    host.beat()
+    assert host.events == []
+    host.shows(A, B, mig={"GPU-0": ["3g.20gb", "1g.5gb", "1g.5gb"]})
+    host.beat()
+    words = "driver 535.154.05, 2 GPUs, same UUIDs, MIG of GPU 0 none -> 2 x 1g.5gb + 1 x 3g.20gb"
+    assert [event.words for event in host.events] == [words]
+
+
+ONE = {"u": Card("0", "94.02", ())}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (
+            Snapshot("1", ONE),
+            Snapshot("1", {"u": Card("0", "94.03", ())}),
+            "driver 1, 1 GPU, same UUID, VBIOS of GPU 0 94.02 -> 94.03",
+        ),
+        (Snapshot("1", ONE), Snapshot("2", {}), "driver 1 -> 2, 1 -> no GPU, gone: GPU 0 u"),
+        (Snapshot(), Snapshot("2", ONE), "driver 2, 1 GPU"),
+        (Snapshot(), Snapshot(), "driver of unknown version, no GPU"),
+    ],
+)
+def test_what_has_changed_is_said_in_words(before: Snapshot, after: Snapshot, words: str) -> None:
+    assert changes(before, after) == words
+
+
+def test_a_bug_in_asking_for_installers_does_not_end_the_watch(host: Host) -> None:
+    calls: list[int] = []
+
+    def broken() -> str:
+        calls.append(1)
+        raise SystemExit("broken")
+
+    host.releasing.stop()
+    host.releasing = Releasing(
+        [host.crew],
+        board=host.board,
+        engine=host.told,
+        silences=host.told,
+        store=host.disk,
+        clock=host.clock,
+        happened=host.events.append,
+        at_work=broken,
+    )
+    host.releasing.start()
+    host.releasing.release(1, "root")
+    host.clock.forward(2)
+    until(lambda: calls)
+    assert host.releasing.resume("root")["was_released"]
+    host.releasing.stop()
