@@ -210,3 +210,20 @@ def test_a_rule_that_fails_costs_only_itself_and_says_so_once(tmp_path: Path, ca
         "rule bad failed: it judges nothing until it works again",
         "rule bad works again",
     ]
+
+
+def test_a_subject_that_rests_begins_and_ends_nothing_and_the_time_counts_for_nothing(tmp_path: Path) -> None:
+    lines = hot("a") + hot("b") + 'for = "30s"\n' + hot("c", when="temperature_celsius_core > 40")
+    engine = Engine(rules(tmp_path, lines))
+    known = {CARDS[0]: {CORE: 90.0}, CARDS[1]: {CORE: 50.0}}
+    before = told(engine.beat(view(0, known), 0, {}))
+    assert before == [("a", "GPU-0", "firing"), ("c", "GPU-0", "firing"), ("c", "GPU-1", "firing")]
+    engine.resting = frozenset({gpu.GPU})
+    for at in range(1, 600):
+        assert engine.beat(view(at, {card: {} for card in CARDS[:2]}), at, {}) == []
+    engine.resting = frozenset()
+    nothing: dict[Target, dict[Metric, float]] = {CARDS[0]: {}, CARDS[1]: {}}
+    for at in range(600, 610):  # it takes a while until there is something to judge
+        assert engine.beat(view(at, nothing), at, {}) == []
+    assert told(engine.beat(view(611, {CARDS[0]: {CORE: 90.0}, CARDS[1]: {CORE: 30.0}}), 611, {})) == [("c", "GPU-1", "inactive")]
+    assert told(engine.beat(view(641, {CARDS[0]: {CORE: 90.0}, CARDS[1]: {CORE: 30.0}}), 641, {})) == [("b", "GPU-0", "firing")]

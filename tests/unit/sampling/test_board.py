@@ -201,3 +201,23 @@ def test_a_target_that_comes_and_goes_is_forgotten_when_it_says_so_or_turns_late
         full.post(look({PROCESS_CPU: 1.0}, target=target), 0.0)
         assert [target] == list(full.view(0, 0.0).entries)
         full.post(look({}, target=target), 0.0)
+
+
+def test_what_is_withdrawn_is_released_and_nothing_more_is_taken_from_its_source_until_it_is_admitted() -> None:
+    process = Target(subject=PROCESS, key="1")
+    full = board(
+        look({POWER: 300.0}, {FAN_RPM: Absence.UNSUPPORTED, ENERGY: Absence.EMPTY}),
+        look({UTILIZATION: 0.5}, source="other"),
+        look({PROCESS_CPU: 1.0}, target=process),
+    )
+    full.withdraw({"nvml"}, 1)
+    assert not full.post(look({POWER: 1.0}), 1)
+    view = full.view(0, 1)
+    released = {POWER: Absence.RELEASED, FAN_RPM: Absence.UNSUPPORTED, ENERGY: Absence.RELEASED}
+    assert (view.entries[CARD].values, view.entries[CARD].absent) == ({UTILIZATION: 0.5}, released)
+    assert [reading.source for reading in view.entries[CARD].readings] == ["other"]
+    assert process not in view.entries
+    full.admit()
+    assert full.view(0, 1).entries[CARD].absent[POWER] is Absence.LATE
+    full.post(look({POWER: 200.0}), 1)
+    assert full.view(0, 1).entries[CARD].values == {POWER: 200.0, UTILIZATION: 0.5}

@@ -1,6 +1,7 @@
 """What is done about a worker that stays, told as stories on a clock of its own."""
 
 import logging
+import math
 
 from gpuwatch.model.reading import Tier
 from gpuwatch.sampling.events import (
@@ -14,6 +15,7 @@ from gpuwatch.sampling.events import (
     Found,
     Kill,
     Patience,
+    Pause,
     Question,
     Reason,
     Report,
@@ -327,3 +329,43 @@ def test_after_three_hung_daemons_a_fourth_starts_no_worker() -> None:
     assert story.report().problem == "3 processes are stuck in the kernel; nothing is started until one of them ends"
     story.on(Ended(-2, None), 3600)
     assert story.on(Tick()) == [Start(1)]
+
+
+def test_a_paused_worker_is_killed_at_once_and_no_other_one_is_started_until_it_goes_on() -> None:
+    story = Story().up(Tier.FAST, Tier.SLOW)
+    assert [Kill(1)] == story.on(Pause(begins=True), 5)
+    story.on(Ended(1, -9))
+    assert (story.on(Asked(Tier.FAST), 60), math.inf, "") == ([], due(story.state, PATIENCE), story.report().problem)
+    assert story.on(Pause(begins=False)) == []
+    assert [Start(2), Question(2, 3, Tier.FAST), Question(2, 4, Tier.SLOW)] == story.on(Tick())
+    assert (story.log, sum(story.state.restarts.values())) == ([], 0)  # it was no failure
+
+
+def test_a_pause_ends_the_waiting_for_a_worker_that_fails() -> None:
+    story = Story().up(Tier.FAST)
+    story.crash()
+    assert story.on(Pause(begins=True)) == []
+    assert story.on(Tick(), 3600) == []
+    story.on(Pause(begins=False))
+    assert [Start(2), Question(2, 2, Tier.FAST)] == story.on(Tick())
+
+
+def test_a_worker_that_a_pause_cannot_end_is_said_and_counted() -> None:
+    story = Story().up(Tier.FAST)
+    story.on(Pause(begins=True))
+    story.on(Tick(), 2.0)
+    assert [level for level, _ in story.log] == [logging.ERROR]
+    assert story.state.abandoned == {1}
+    story.on(Pause(begins=False))
+    assert story.again() == 0
+    story.on(Ended(1, -9))
+    assert story.state.abandoned == frozenset()
+
+
+def test_a_pause_that_is_over_before_the_worker_is_gone_is_followed_by_a_new_one() -> None:
+    story = Story().up(Tier.FAST)
+    story.on(Pause(begins=True))
+    story.on(Pause(begins=False))
+    story.on(Ended(1, -9), 0.1)
+    assert story.again() == 0
+    assert story.log == []

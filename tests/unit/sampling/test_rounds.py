@@ -18,6 +18,7 @@ from gpuwatch.sampling.events import (
     Heard,
     Kill,
     Patience,
+    Pause,
     Question,
     Reason,
     Report,
@@ -354,3 +355,25 @@ def test_processes_of_an_earlier_daemon_count_among_the_three() -> None:
     assert story.ask() == []
     story.on(Ended(-1, None))
     assert story.ask() == [Start(1, ALL), Question(1, 1, Tier.SLOW)]
+
+
+def test_a_pause_kills_the_round_under_way_and_what_is_leaving_and_blames_nobody() -> None:
+    story = Story("dcgm")
+    story.ask()
+    story.on(Answered(1, 1))
+    story.ask()
+    assert [Kill(1), Kill(2)] == story.on(Pause(begins=True))
+    assert story.on(Broke(2)) == []
+    assert [story.on(Ended(worker, -9)) for worker in (1, 2)] == [[], []]
+    assert (story.ask(), story.report().problem, story.log) == ([], "", [])
+    story.on(Pause(begins=False))
+    assert [Start(3, ("dcgm",)), Question(3, 3, Tier.SLOW)] == story.ask()
+    assert (story.report().standings["dcgm"].success, sum(story.state.restarts.values())) == (True, 0)
+
+
+def test_a_process_that_a_pause_cannot_end_is_abandoned() -> None:
+    story = Story("dcgm")
+    story.ask()
+    story.on(Pause(begins=True))
+    story.on(Tick(), 2.0)
+    assert (story.state.abandoned, [level for level, _ in story.log]) == (frozenset({1}), [logging.ERROR])
