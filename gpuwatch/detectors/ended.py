@@ -1,6 +1,8 @@
 """Processes that ended while their GPU's memory was full: a CUDA out-of-memory is in no log. A suspicion, not a fault.
 
-Only where the driver's list was read again and lacks the process: a list that does not come says nothing.
+Only where the driver's list was read again and lacks the process: a list that does not come says nothing. The driver may list
+a process for some time after it has left /proc; it has ended then, and is not taken for another one that ends later. On a GPU
+that is divided (MIG) the memory of the process's own instance counts, not that of the card.
 """
 
 from collections.abc import Iterator
@@ -8,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from gpuwatch.catalogue.gpu import GPU, MEMORY_SIZE, MEMORY_USED
+from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_MEMORY_USED
 from gpuwatch.catalogue.process import (
     GPU_PROCESSES,
     GPU_PROCESSES_DROPPED,
@@ -30,6 +33,8 @@ PART = 0.05  # of it that a process must have had: a small one does not fail for
 BEFORE = 15.0  # seconds before the last list with the process in which the memory may have been full
 GAP = 60.0  # seconds between two lists beyond which nobody knows what happened between them
 LIMIT = 4096  # processes that are remembered
+GPUS = 256  # GPUs that are remembered
+GONE = "gone"  # not in /proc any more, though the driver lists it
 LISTED = GPU_PROCESSES["compute"]
 
 
@@ -41,10 +46,16 @@ class Last(msgspec.Struct):
     at: float
     memory: float | None
     words: dict[str, str] = {}
+    instance: str = ""
+
+    @property
+    def place(self) -> str:
+        """Whose memory it has: that of the GPU or of a GPU instance."""
+        return place(self.gpu, self.instance)
 
 
 class Memory(msgspec.Struct):
-    """The last time at which a GPU's memory was full, and how full."""
+    """The last time at which the memory of a GPU or a GPU instance was full, and how full."""
 
     at: float = float("-inf")
     ratio: float = 0.0
@@ -76,44 +87,65 @@ class Ended:
         present = dict(holders(view))
         suspects: dict[str, Last] = {}
         for last in self.gone(state, view, present):
-            if last.gpu not in suspects or (last.memory or 0) > (suspects[last.gpu].memory or 0):
-                suspects[last.gpu] = last
+            if last.place not in suspects or (last.memory or 0) > (suspects[last.place].memory or 0):
+                suspects[last.place] = last
         for entry in view.of(GPU):
             key = entry.target.key
-            if LISTED in entry.values:
-                if key in suspects:
-                    state.counts[key] = state.counts.get(key, 0) + 1
-                    events.append(event(suspects[key], entry.target, state.full[key]))
-                    evidence[entry.target, OOM_SUSPECTED] = Evidence(words=suspects[key].words | {"pid": suspects[key].pid})
-                readings.append(derived(entry.target, {OOM_SUSPECTED: float(state.counts.get(key, 0))}, {}, wall))
+            if LISTED not in entry.values:
+                continue
+            count = state.counts.pop(key, 0)
+            for last in (one for one in suspects.values() if one.gpu == key):
+                count += 1
+                events.append(event(last, entry.target, state.full[last.place]))
+                evidence[entry.target, OOM_SUSPECTED] = Evidence(words=last.words | {"pid": last.pid})
+            state.counts[key] = count  # at the end: the first are those not seen for longest
+            readings.append(derived(entry.target, {OOM_SUSPECTED: float(count)}, {}, wall))
+        while len(state.counts) > GPUS:
+            del state.counts[next(iter(state.counts))]
         return state, Findings(tuple(readings), evidence, tuple(events))
 
     def gone(self, state: State, view: View, present: dict[str, Last]) -> Iterator[Last]:
         """Take in who is there, and yield who has ended while the memory was full."""
-        lists: dict[str, float] = {}
-        sizes: dict[str, float] = {}
-        for entry in view.of(GPU):
-            key, used, size = entry.target.key, entry.values.get(MEMORY_USED), entry.values.get(MEMORY_SIZE)
-            at = entry.at(MEMORY_USED)
-            if used is not None and size and at is not None and used / size >= FULL:
-                state.full[key] = Memory(at, used / size)
-            if not measured(entry) or entry.values.get(GPU_PROCESSES_DROPPED):
-                continue  # one that is not listed any more may be there all the same
-            sizes[key] = size or 0.0
-            lists[key] = entry.at(LISTED) or float("-inf")
+        lists = {
+            entry.target.key: entry.at(LISTED) or float("-inf")
+            for entry in view.of(GPU)
+            # one that is not listed any more may be there all the same where the list is cut
+            if measured(entry) and not entry.values.get(GPU_PROCESSES_DROPPED)
+        }
+        sizes = self.filled(state, view)
         for key, last in list(state.holders.items()):
             if key in present:
                 continue
             listed = lists.get(last.gpu, float("-inf"))
             if listed > last.at or view.now - last.at > GAP:
                 del state.holders[key]
-            if last.at < listed <= last.at + GAP and self.is_suspect(last, state.full.get(last.gpu), sizes[last.gpu]):
+            if last.at < listed <= last.at + GAP and self.is_suspect(
+                last, state.full.get(last.place), sizes.get(last.place, 0.0)
+            ):
                 yield last
         for key, last in present.items():
             last.words = last.words or (state.holders[key].words if key in state.holders else {})
             state.holders[key] = last
         while len(state.holders) > LIMIT:
             del state.holders[next(iter(state.holders))]
+
+    @staticmethod
+    def filled(state: State, view: View) -> dict[str, float]:
+        """Take in whose memory is full now, forget what is too long ago, and return the sizes."""
+        amounts = [
+            (entry.target.key, entry.at(MEMORY_USED), entry.values.get(MEMORY_USED), entry.values.get(MEMORY_SIZE))
+            for entry in view.of(GPU)
+        ]
+        for entry in view.of(MIG):
+            key = place(entry.target.labels["uuid"], entry.target.labels["gpu_instance"])
+            amounts.append((key, entry.at(MIG_MEMORY_USED), entry.values.get(MIG_MEMORY_USED), entry.values.get(MIG_MEMORY_SIZE)))
+        for key, at, used, size in amounts:
+            if used is not None and size and at is not None and used / size >= FULL:
+                state.full[key] = Memory(at, used / size)
+        for key, memory in list(state.full.items()):
+            if memory.at < view.now - 2 * GAP - BEFORE:  # no list that is still judged goes back so far
+                del state.full[key]
+        return {key: size or 0.0 for key, _, _, size in amounts}
 
     @staticmethod
     def is_suspect(last: Last, full: Memory | None, size: float) -> bool:
@@ -129,7 +161,7 @@ def holders(view: View) -> Iterator[tuple[str, Last]]:
         if entry.readings
     }
     for entry in view.of(HOLDER):
-        if not entry.readings:
+        if not entry.readings or entry.target.info.get("unseen") == GONE:
             continue
         uuid, pid = entry.target.labels["uuid"], entry.target.labels["pid"]
         named = names.get((uuid, pid))
@@ -138,7 +170,15 @@ def holders(view: View) -> Iterator[tuple[str, Last]]:
             facts = {"name": named.labels["command"], "job": named.labels["job"]}
             facts |= {word: named.info.get(word, "") for word in ("container", "user")}
             words = {word: text for word, text in facts.items() if text}
-        yield entry.target.key, Last(uuid, pid, entry.readings[0].at, entry.values.get(HOLDER_MEMORY), words)
+        yield (
+            entry.target.key,
+            Last(uuid, pid, entry.readings[0].at, entry.values.get(HOLDER_MEMORY), words, entry.target.labels["gi"]),
+        )
+
+
+def place(gpu: str, instance: str) -> str:
+    """Return the name of a memory."""
+    return f"{gpu}/{instance}" if instance else gpu
 
 
 def event(last: Last, gpu: Target, full: Memory) -> Event:
@@ -146,12 +186,13 @@ def event(last: Last, gpu: Target, full: Memory) -> Event:
     words = last.words
     whose = ", ".join(text for text in (words.get("user", ""), words.get("container") or words.get("job", "")) if text)
     name = words.get("name") or "a process"
+    where = f"{gpu}, instance {last.instance}," if last.instance else str(gpu)
     return Event(
         source="derived",
         kind="oom_suspected",
         severity=Severity.INFO,
         at=last.at,
-        words=f"{name} (pid {last.pid}{', ' + whose if whose else ''}) ended while {gpu} was {full.ratio:.0%} full",
+        words=f"{name} (pid {last.pid}{', ' + whose if whose else ''}) ended while {where} was {full.ratio:.0%} full",
         subject="gpu",
         key=gpu.key,
         facts={"pid": last.pid, **words},

@@ -25,6 +25,8 @@ def holder(
     share: float | None = 0.5,
     at: float = 0.0,
     kinds: str = "compute",
+    instance: str = "",
+    unseen: str = "namespace",
 ) -> Reading:
     """Return the reading of one process on one GPU."""
     labels = {
@@ -32,8 +34,8 @@ def holder(
         "ticks": "" if ticks is None else str(ticks),
         "gpu": str(gpu),
         "uuid": uuid(gpu),
-        "gi": "",
-        "ci": "",
+        "gi": instance,
+        "ci": instance and "0",
     }
     values: dict[Metric, float] = {}
     absent: dict[Metric, Absence] = {}
@@ -42,8 +44,10 @@ def holder(
             absent[metric] = Absence.UNSUPPORTED
         else:
             values[metric] = float(value)
-    info = {"kinds": kinds} | ({"unseen": "namespace"} if ticks is None else {})
-    target = Target(subject=HOLDER, key=f"{uuid(gpu)}///{pid}/{labels['ticks']}", labels=labels, info=info)
+    info = {"kinds": kinds} | ({"unseen": unseen} if ticks is None else {})
+    target = Target(
+        subject=HOLDER, key=f"{uuid(gpu)}/{labels['gi']}/{labels['ci']}/{pid}/{labels['ticks']}", labels=labels, info=info
+    )
     return Reading(source="nvml", tier=Tier.NORMAL, target=target, at=at, took=0.0, values=values, absent=absent)
 
 

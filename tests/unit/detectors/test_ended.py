@@ -1,13 +1,15 @@
 """Processes that end while their GPU's memory is full."""
 
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
 
 from gpuwatch.catalogue.events import KINDS
 from gpuwatch.catalogue.gpu import GPU, MEMORY_SIZE, MEMORY_USED
+from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_MEMORY_USED
 from gpuwatch.catalogue.process import GPU_PROCESSES, GPU_PROCESSES_DROPPED, OOM_SUSPECTED, PROCESS_GPU
-from gpuwatch.detectors.ended import Ended
+from gpuwatch.detectors.ended import BEFORE, GAP, GPUS, Ended
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric
@@ -30,6 +32,8 @@ class Host:
         self.now = 1_700_000_000.0
         self.used = 0.5
         self.people: dict[int, float | None] = {4711: 12.0 * GIB}
+        self.instances: dict[str, float] = {}  # how full each is
+        self.instance = ""  # of the people
         self.listed = self.list()
         self.dropped = 0.0
         self.lists = True
@@ -38,7 +42,9 @@ class Host:
 
     def list(self) -> tuple[float, list[Reading]]:
         """Have the driver's list read."""
-        return self.now, [holder(pid, 3, memory=memory, at=self.now) for pid, memory in self.people.items()]
+        return self.now, [
+            holder(pid, 3, memory=memory, at=self.now, instance=self.instance) for pid, memory in self.people.items()
+        ]
 
     def go_on(self, seconds: int) -> "Host":
         """Let time pass."""
@@ -56,6 +62,10 @@ class Host:
         listed = {GPU_PROCESSES["compute"]: float(len(holders)), GPU_PROCESSES_DROPPED: self.dropped}
         slow = self.reading(CARD, Tier.NORMAL, at, {MEMORY_SIZE: float(SIZE), **listed})
         entries = {CARD: Entry(CARD, {**fast.values, **slow.values}, {}, (fast, slow))}
+        for instance, ratio in self.instances.items():
+            part = Target(subject=MIG, key=f"{uuid(3)}/{instance}", labels={**CARD.labels, "gpu_instance": instance})
+            amounts = self.reading(part, Tier.NORMAL, at, {MIG_MEMORY_USED: ratio * SIZE / 7, MIG_MEMORY_SIZE: SIZE / 7})
+            entries[part] = Entry(part, amounts.values, {}, (amounts,))
         for one in holders:
             entries[one.target] = Entry(one.target, one.values, one.absent, (one,))
             labels = {"pid": one.target.labels["pid"], "uuid": uuid(3), "command": "python", "job": "aoi"}
@@ -169,3 +179,53 @@ def test_a_list_that_is_cut_says_nothing_of_who_is_not_in_it() -> None:
     host.people = {}
     host.go_on(60)
     assert host.events == []
+
+
+@pytest.mark.parametrize("first", ["skipped", "named"])
+def test_a_process_that_the_driver_lists_after_its_end_has_ended_once(first: str) -> None:
+    """The driver lists a dead process for two or more rounds; the first of them may leave it out, the others have no start."""
+    host = Host()
+    host.used = 0.985
+    host.go_on(30)
+    ghost = holder(4711, 3, ticks=None, memory=12 * GIB, unseen="gone")
+    for shown in ((first == "named"), True, True):
+        listed = replace(ghost, at=host.now)
+        host.lists, host.listed = False, (host.now, [listed] if shown else [])
+        host.go_on(10)
+    host.lists, host.people = True, {}
+    host.go_on(30)
+    assert ([event.facts["pid"] for event in host.events], host.count) == (["4711"], 1.0)
+
+
+def test_a_process_of_another_namespace_that_ends_is_told() -> None:
+    host = Host()
+    host.used, host.lists = 0.985, False
+    for _ in range(3):
+        host.listed = host.now, [holder(4711, 3, ticks=None, memory=12 * GIB, at=host.now)]
+        host.go_on(10)
+    host.listed = host.now, []
+    host.go_on(10)
+    assert len(host.events) == 1
+
+
+@pytest.mark.parametrize(("card", "mine", "other", "count"), [(0.99, 0.3, 0.99, 0.0), (0.4, 0.99, 0.1, 1.0)])
+def test_of_a_divided_gpu_the_memory_of_the_instance_counts(card: float, mine: float, other: float, count: float) -> None:
+    host = Host()
+    host.used, host.instance, host.people = card, "7", {4711: 1.2 * GIB}  # little of the card, much of the instance
+    host.instances, host.listed = {"7": mine, "8": other}, host.list()
+    host.go_on(30)
+    host.people = {}
+    host.go_on(30)
+    assert host.count == count
+    assert all("ended while gpu 3, instance 7, was 99% full" in event.words for event in host.events)
+
+
+def test_what_was_full_and_what_was_counted_is_not_kept_for_ever() -> None:
+    host = Host()
+    host.used = 0.985
+    host.go_on(30)
+    host.state.counts |= {f"GPU-old-{number}": 1 for number in range(GPUS + 50)}
+    host.used = 0.1
+    host.go_on(int(2 * GAP + BEFORE) + 10)
+    assert host.state.full == {}
+    assert (len(host.state.counts), uuid(3) in host.state.counts) == (GPUS, True)
