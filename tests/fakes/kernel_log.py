@@ -3,9 +3,12 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from gpuwatch.config import Config
-from gpuwatch.config.options import Paths
+from gpuwatch.config.options import Paths, Privacy
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
@@ -69,9 +72,9 @@ class KernelLog:
         with self.path.open("ab") as file:
             file.write(data)
 
-    def reader(self, clock: Clock) -> "Reader":
-        """Return a reader of it, as a start of the daemon makes one."""
-        return Reader(self.config, clock)
+    def reader(self, clock: Clock, *, users: Literal["name", "uid", "off"] = "name") -> "Reader":
+        """Return a reader of it, as a start of the daemon makes one; `users` is [privacy] users."""
+        return Reader(msgspec.structs.replace(self.config, privacy=Privacy(users=users)), clock)
 
 
 class Reader:

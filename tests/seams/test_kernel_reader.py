@@ -9,12 +9,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from gpuwatch.catalogue import own
-from gpuwatch.catalogue.events import LOG_READ
 from gpuwatch.detectors.witnesses import Witnesses
 from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Tier
@@ -94,51 +93,38 @@ def test_all_that_is_missing_within_one_second_is_counted(log: KernelLog, reader
     assert [(event.kind, event.count) for event in reader.ask()] == [("log_lost", 92), ("xid", 1)]
 
 
-class Run:
-    """One run of the daemon: what it reads is taken in by what all runs remember."""
-
-    def __init__(self, log: KernelLog, clock: FakeClock, witnesses: Witnesses) -> None:
-        self.log, self.clock, self.witnesses = log, clock, witnesses
-
-    def lost(self, seconds: int) -> int:
-        """Read for so long, ask by ask; return how many messages it counted as lost."""
-        reader, lost = self.log.reader(self.clock), 0
-        for _ in range(seconds):
-            self.clock.forward(1.0)
-            lost += sum(event.count for event in self.witnesses.fresh(tuple(reader.ask())) if event.kind == "log_lost")
-            (target, values) = (reader.heard.readings[-1].target, reader.heard.readings[-1].values)
-            if LOG_READ in values:
-                self.witnesses.has_read(target.info["boot_id"], int(values[LOG_READ]))
-        reader.source.close()
-        return lost
-
-
-@pytest.mark.parametrize("age", [900.0, 0.5], ids=["long ago", "just now"])
-def test_what_was_overwritten_before_a_start_is_counted_once(log: KernelLog, clock: FakeClock, age: float) -> None:
-    """However young the first message is that can be read: the gap before it is told with its second."""
-    run = Run(log, clock, Witnesses())
-    log.say("nothing", at=clock.mono() + 1.0 - age, lost=300)
-    assert run.lost(5) == 300
-    assert run.lost(5) == 0
-    log.say("nothing", at=clock.mono())
-    assert run.lost(5) == 0  # number 301 was read
-    log.path.write_bytes(b"")
-    log.say(FALLEN, at=clock.mono() + 0.5, lost=41)  # 302 to 342 came and went while nobody read
-    assert run.lost(5) == 41
-    assert run.lost(5) == 0
-
-
-def test_a_log_that_can_be_read_from_its_beginning_has_lost_nothing(log: KernelLog, clock: FakeClock) -> None:
-    log.say(FALLEN, at=1.0)
-    assert Run(log, clock, Witnesses()).lost(3) == 0
-
-
-def test_another_boot_begins_with_its_own_numbers(log: KernelLog, clock: FakeClock) -> None:
-    witnesses = Witnesses()
-    witnesses.has_read("another boot", 90_000)
-    log.say(FALLEN, at=900.0, lost=12)
-    assert Run(log, clock, witnesses).lost(3) == 12
-    assert (witnesses.boot, witnesses.read) == (BOOT, 12)
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/user.slice/user-1002.slice/user@1002.service/app.slice/train.service", True),
+        ("/user.slice/user-1002.slice/session-7.scope", True),
+        ("/user.slice/user-1002.slice/user@1002.service/user.slice/libpod-" + "a1" * 32 + ".scope", True),
+        ("/slurm/uid_1002/job_77/step_0", True),
+        ("/system.slice/rstudio@ann.service", True),
+        ("/lxc/ann", True),
+        ("/ann", True),
+        ("/docker/" + "a1" * 32, False),
+        ("/system.slice/docker-" + "a1" * 32 + ".scope", False),
+        (
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice/cri-containerd-" + "a1" * 32 + ".scope",
+            False,
+        ),
+        ("/system.slice/slurmstepd.scope/job_77/step_0/user/task_0", False),
+        ("/system.slice/triton.service", False),
+    ],
+)
+@pytest.mark.parametrize("users", ["name", "uid", "off"])
+def test_a_kill_says_whose_control_group_it_was_only_where_users_may_be_named(
+    log: KernelLog, clock: FakeClock, path: str, names: bool, users: Literal["name", "uid", "off"]
+) -> None:
+    log.say(f"oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg={path},task_memcg={path},task=python3,pid=812,uid=1002", at=1.0)
+    log.say("Memory cgroup out of memory: Killed process 812 (python3) total-vm:9kB, UID:1002 pgtables:4kB", at=1.0)
+    reader = log.reader(clock, users=users)
+    (event,) = reader.ask()
+    reader.source.close()
+    is_told = users == "name" or not names
+    assert event.facts == {"pid": "812", "name": "python3", "constraint": "memcg"} | ({"cgroup": path} if is_told else {})
+    assert event.words == f"killed process 812 (python3) for memory: its cgroup {path + ' ' if is_told else ''}is at its limit"
 
 
 def test_records_of_programs_are_no_gap(log: KernelLog, reader: Reader) -> None:

@@ -8,6 +8,13 @@ from gpuwatch.sources.kernel.record import Found, Known
 
 KILLED = re.compile(r"(Memory cgroup out of memory|Out of memory)[^:\n]*: Kill(?:ed)? process (\d+) \((.{0,40}?)\)", re.MULTILINE)
 CGROUP = re.compile(r"task_memcg=([^,\s]+)|Task in (\S+) killed")
+# A part of a path of control groups that names nobody: containers, pods, Slurm jobs, units without an instance. Those of a user
+# are below user.slice, in old Slurm below uid_N.
+NAMELESS = re.compile(
+    r"(?:system|machine|docker|kubepods[\w-]*)\.slice|docker|kubepods|besteffort|burstable|guaranteed|pod[0-9a-f-]+"
+    r"|(?:(?:docker|cri-containerd|crio|libpod|nerdctl)-)?[0-9a-f]{12,64}(?:\.scope)?|container|init\.scope|[\w.-]+\.service"
+    r"|slurm\w*|(?:\w+_)?slurmstepd\.scope|(?:job|step|task)_\w+|system|user"
+)
 HUNG = re.compile(r"INFO: task (.{0,40}):(\d+) blocked .*?for more than (\d+) seconds")
 NVIDIA_FRAME = re.compile(r"\[nvidia(?:_\w+)?\]")
 # The helper of NVIDIA's container tool starts the driver; without persistence mode several of them queue for it.
@@ -44,22 +51,28 @@ def find(text: str, learned: Known) -> Found | None:
     return None
 
 
-def killed(text: str, _learned: Known) -> Found | None:
+def killed(text: str, learned: Known) -> Found | None:
     """Read who was killed for memory: by its own limit, or because the host had none left."""
     found = KILLED.search(text)
     if found is None:
         return None
     is_own = found[1].startswith("Memory") or "CONSTRAINT_MEMCG" in text
     cgroup = CGROUP.search(text)
+    path = (cgroup[1] or cgroup[2]) if cgroup else ""
     facts = known(
         pid=found[2],
         name=found[3],
         constraint="memcg" if is_own else None,
-        cgroup=(cgroup[1] or cgroup[2]) if cgroup else None,
+        cgroup="" if learned.is_private and names_somebody(path) else path,
     )
     limit = f"its cgroup {facts.get('cgroup', '')} is at its limit".replace("  ", " ") if is_own else "the host has none left"
     words = f"killed process {found[2]} ({found[3]}) for memory: {limit}"
     return Found("oom_kill", Severity.WARNING if is_own else Severity.CRITICAL, facts=facts, words=words)
+
+
+def names_somebody(path: str) -> bool:
+    """Say whether a path of control groups may say whose work it is."""
+    return not all(NAMELESS.fullmatch(part) for part in path.split("/") if part)
 
 
 def stuck(text: str, _learned: Known) -> Found | None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from gpuwatch.sources.kernel.host import OOPS
 from gpuwatch.sources.kernel.record import Record
 
 HOLD = 1.0  # seconds
@@ -45,11 +46,7 @@ SHAPES = (
     shape(r"NVRM: API mismatch:", SENTENCE, r"the same version"),
     shape(r"NVRM: This PCI I/O region assigned", SENTENCE, r"BAR\d is"),
     shape(r"sysrq: (?:SysRq : )?Trigger a crash", r"", r"---\[ end trace"),
-    shape(
-        r"BUG: (?:unable|kernel NULL|Bad)|Unable to handle kernel|Oops:|general protection fault|kernel BUG at|invalid opcode:",
-        TRACE.pattern,
-        r"---\[ end trace|Kernel panic",
-    ),
+    shape(OOPS.pattern, TRACE.pattern, r"---\[ end trace|Kernel panic"),
     shape(r"INFO: task .* blocked ", TRACE.pattern, r"</TASK>"),
     shape(r"(?:watchdog: )?BUG: soft lockup|NMI watchdog: BUG", TRACE.pattern, r"</TASK>"),
     shape(

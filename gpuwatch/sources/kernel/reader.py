@@ -45,7 +45,7 @@ class Reader:
         boot = sysfs.fact(Path(config.paths.proc) / "sys/kernel/random/boot_id")
         self._target = Target(subject=KERNEL, key="", info={"boot_id": boot})
         self._descriptor: int | None = None
-        self._stream = Stream(boot)
+        self._stream = Stream(boot, is_private=config.privacy.users != "name")
         self._rest = b""  # of a line that is not whole yet
         self._is_skipping = False  # the rest of a line that is too long
         self._held: Record | None = None  # a message that the next record may continue

@@ -42,6 +42,7 @@ class Known:
     uuids: dict[str, str] = field(default_factory=dict)  # GPU address -> UUID
     gpus: set[str] = field(default_factory=set)  # addresses that the kernel found to be NVIDIA's
     is_dump: bool = False  # the log is what a crash left behind
+    is_private: bool = False  # [privacy]: no user is named, by control groups neither
 
     def names(self, address: str, uuid: str) -> None:
         """Note the UUID of a GPU."""

@@ -21,8 +21,8 @@ OVERWRITTEN = "messages of the kernel were overwritten before they could be read
 class Stream:
     """The state of reading one log."""
 
-    def __init__(self, boot: str = "") -> None:
-        self._join, self._fold, self._known = Join(), Fold(boot), Known()
+    def __init__(self, boot: str = "", *, is_private: bool = False) -> None:
+        self._join, self._fold, self._known = Join(), Fold(boot), Known(is_private=is_private)
         self._order = 0
         # What is whole, behind the start of an open group: a heap by place, number, and which came first.
         self._waiting: list[tuple[int, int, int, Record, Found | None]] = []
