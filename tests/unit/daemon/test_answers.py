@@ -102,6 +102,14 @@ def test_a_driver_that_is_waited_for_is_no_trouble_until_the_grace_is_over() -> 
     assert [page["troubles"] for page in shown] == [[], ["driver no_nodes: nodes are missing: make them"]]
 
 
+def test_a_release_is_no_reason_against_being_ready_and_is_said_once_and_not_for_each_gpu() -> None:
+    words = "released until 14:32 by root"
+    driver = entry(DRIVER, gpu.DRIVER_STATE.at("released"), Fault("released", words))
+    card = entry(CARD, {derived.UP: 0.0, **derived.DOWN_REASON.at("released")})
+    page = status(facts(SEEN, driver, card))
+    assert (page["ready"], page["reasons"], page["troubles"]) == (True, [], [f"driver released: {words}"])
+
+
 def test_the_status_tells_each_gpu_and_disk_with_what_is_known_and_nothing_else() -> None:
     card = entry(CARD, {derived.UP: 1.0, **derived.STATE.at("ok"), gpu.POWER: 250.0})
     drive = entry(DISK, {**disk.VERDICT.at("warn"), disk.WEAR_USED: 0.9}, Fault("wear", "90 % worn"))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpuwatch.catalogue import own
-from gpuwatch.model.silence import DAY, Matcher
+from gpuwatch.model.silence import DAY, Matcher, Silence
 from gpuwatch.notify.silences import LIMIT, Silences
 from gpuwatch.store.ulid import Ulid
 from tests.fakes.clock import FakeClock
@@ -90,6 +90,15 @@ def test_the_host_is_in_maintenance_while_all_of_it_is_silenced(host: Host) -> N
     seen.append(host.maintenance)
     host.clock.forward(100)
     assert [*seen, host.maintenance] == [0.0, 0.0, 1.0, 0.0]
+
+
+def test_one_that_others_hold_silences_beside_the_rest_and_is_not_remembered(host: Host) -> None:
+    ends_at = host.clock.wall() + 60
+    standing = Silence(id="release", matchers=GPU_3, starts_at=0, ends_at=ends_at, author="root", comment="")
+    host.silences.hold(standing)
+    assert (host.silencing, host.maintenance, host.again().known()) == (["release"], 0.0, [])
+    host.silences.hold(None)
+    assert host.silencing == []
 
 
 def test_a_silence_outlives_the_run(host: Host) -> None:

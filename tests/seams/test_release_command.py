@@ -1,0 +1,229 @@
+"""`gpuwatch release` and `resume` against a real server: what they ask for, what they say, how they end."""
+
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.cli import main
+from gpuwatch.client import Client, Reply
+from gpuwatch.export.access import OVER_TCP, name_of
+from gpuwatch.export.release import LONGEST
+from tests.fakes.until import PATIENCE, until
+from tests.fakes.web import Answers, Releasing, Served, serving
+
+Said = pytest.CaptureFixture[str]
+ME = name_of(os.getuid())
+
+
+class Gpus(Releasing):
+    """GPUs that are released and resumed; attaching takes as many questions as the test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now, self.already, self.stuck, self.stored = "attached", False, list[str](), True
+        self.questions, self.found = 1, "driver 535.154.05, 4 GPUs, same UUIDs"
+
+    def release(self, seconds: float, by: str) -> dict[str, Any]:
+        """Let go."""
+        super().release(seconds, by)
+        self.now = "released"
+        return {"already": self.already, "stuck": self.stuck, "stored": self.stored, "until": 4e9, "by": by, **self.state()}
+
+    def resume(self, by: str) -> dict[str, Any]:
+        """Take up."""
+        was, self.now = self.now == "released", "attaching" if self.now == "released" else self.now
+        super().resume(by)
+        return {"was_released": was, **self.state()}
+
+    def state(self) -> dict[str, Any]:
+        """Return how it stands, and come nearer to the end."""
+        if self.now == "attaching":
+            self.questions -= 1
+            self.now = "attaching" if self.questions >= 0 else "attached"
+        return {"state": self.now, "found": self.found if self.now == "attached" else ""}
+
+
+@pytest.fixture
+def gpus() -> Gpus:
+    """Return the GPUs of the host."""
+    return Gpus()
+
+
+@pytest.fixture
+def served(tmp_path: Path, gpus: Gpus) -> Iterator[Served]:
+    """Return a running server."""
+    answers = Answers()
+    answers.releasing = gpus
+    with serving(tmp_path, answers=answers) as running:
+        yield running
+
+
+def run(served: Served, command: str, *words: str) -> int:
+    """Run the command over the socket and return its exit code."""
+    return main([command, "--socket", str(served.path), *words])
+
+
+def post(served: Served, path: str, body: bytes) -> Reply:
+    """Ask over the socket."""
+    return Client(str(served.path)).post(path, body)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "cannot be read"),
+        (b"{}", "missing required field `seconds`"),
+        (b'{"seconds": "1h"}', "Expected `float`"),
+        (b'{"seconds": 0}', "seconds: expected more than 0"),
+        (b'{"seconds": %d}' % (LONGEST + 1), "at most 604800 (7 days)"),
+        (b'{"seconds": NaN}', "cannot be read"),
+        (b'{"seconds": 60, "by": "root"}', "unknown field `by`"),
+    ],
+)
+def test_what_cannot_be_a_release_is_refused_in_words_and_releases_nothing(
+    served: Served, gpus: Gpus, body: bytes, words: str
+) -> None:
+    reply = post(served, "/api/v1/release", body)
+    assert (reply.status, words in reply.body.decode(), gpus.asked) == (400, True, []), reply.body
+
+
+def test_over_tcp_without_a_password_nobody_may(served: Served, gpus: Gpus, capsys: Said) -> None:
+    assert [main([command, "--host", served.address]) for command in ("release", "resume")] == [1, 1]
+    assert capsys.readouterr().err == f"gpuwatch release: {OVER_TCP}\ngpuwatch resume: {OVER_TCP}\n"
+    assert gpus.asked == []
+    assert Client(served.address).get("/api/v1/release").status == 200
+
+
+def test_a_release_is_for_thirty_minutes_or_as_long_as_is_said(served: Served, gpus: Gpus, capsys: Said) -> None:
+    assert [run(served, "release"), run(served, "release", "--for", "2h")] == [0, 0]
+    assert gpus.asked == [("release", 1800.0, ME), ("release", 7200.0, ME)]
+    said = capsys.readouterr()
+    assert said.out.startswith(f"the GPUs are released until 2096-10-02 07:06 by {ME}; `gpuwatch resume` ends it\n"), said
+
+
+@pytest.mark.parametrize("words", ["soon", "30", "0s", "-1m"])
+def test_a_time_that_is_none_is_the_callers_mistake(served: Served, gpus: Gpus, words: str) -> None:
+    assert (run(served, "release", f"--for={words}"), gpus.asked) == (2, [])
+
+
+def test_what_is_stuck_or_not_stored_is_said(served: Served, gpus: Gpus, capsys: Said) -> None:
+    gpus.stuck, gpus.stored = ["gpuwatch-nvml (pid 4711)"], False
+    assert run(served, "release") == 1
+    said = capsys.readouterr().err
+    assert "gpuwatch-nvml (pid 4711) is stuck in the driver" in said
+    assert "it is not stored yet" in said
+
+
+@pytest.mark.parametrize(("command", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -KILL $$", 128 + signal.SIGKILL)])
+def test_the_exit_code_of_the_command_is_ours_and_the_gpus_are_taken_up_when_it_ends(
+    served: Served, gpus: Gpus, capfd: pytest.CaptureFixture[str], command: str, code: int
+) -> None:
+    assert run(served, "release", "--", "sh", "-c", f"echo out; {command}") == code
+    assert [what for what, _, _ in gpus.asked] == ["release", "resume"]
+    said = capfd.readouterr()
+    assert (said.out, f"read again: {gpus.found}\n" in said.err) == ("out\n", True), said  # the output is the command's alone
+
+
+@pytest.mark.parametrize(("command", "code"), [("/nowhere/at-all", 127), ("/etc/passwd", 126)])
+def test_a_command_that_cannot_be_run_is_said_and_the_gpus_are_taken_up(
+    served: Served, gpus: Gpus, capsys: Said, command: str, code: int
+) -> None:
+    assert run(served, "release", "--", command) == code
+    assert ([what for what, _, _ in gpus.asked], command in capsys.readouterr().err) == (["release", "resume"], True)
+
+
+def test_a_command_under_somebody_elses_release_does_not_end_that(served: Served, gpus: Gpus, capsys: Said) -> None:
+    gpus.already = True
+    assert run(served, "release", "--", "true") == 0
+    assert [what for what, _, _ in gpus.asked] == ["release"]
+    assert "were released before this command, and stay so" in capsys.readouterr().err
+
+
+def test_a_command_is_not_begun_where_nothing_is_released(tmp_path: Path, served: Served) -> None:
+    mark = tmp_path / "mark"
+    assert main(["release", "--socket", str(tmp_path / "none"), "--", "touch", str(mark)]) == 3
+    assert main(["release", "--host", served.address, "--", "touch", str(mark)]) == 1
+    assert run(served, "release", "--for", "soon", "--", "touch", str(mark)) == 2
+    assert not mark.exists()
+
+
+def while_it_runs(served: Served, act: Callable[[], None], *words: str) -> int:
+    """Run the command with a shell that waits for `act` to be over."""
+    go_on = served.path.parent / "go-on"
+
+    def behind() -> None:
+        try:
+            act()
+        finally:
+            go_on.touch()
+
+    thread = threading.Thread(target=behind)
+    thread.start()
+    code = run(served, "release", *words, "--", "sh", "-c", f"until test -e {go_on}; do sleep 0.05; done")
+    thread.join()
+    return code
+
+
+def test_a_release_goes_on_while_its_command_runs(served: Served, gpus: Gpus) -> None:
+    gpus.release = lambda seconds, by: {**Gpus.release(gpus, seconds, by), "until": 0.0}  # type: ignore[method-assign]  # over at once
+    assert while_it_runs(served, lambda: until(lambda: len(gpus.asked) >= 2)) == 0
+    assert [(what, seconds) for what, seconds, _ in gpus.asked] == [("release", 1800), ("release", 300), ("resume", 0)]
+
+
+def test_a_signal_that_would_end_us_is_passed_on_to_the_command(served: Served, gpus: Gpus) -> None:
+    def end() -> None:
+        children = Path(f"/proc/self/task/{os.getpid()}/children")
+        until(lambda: any(Path(f"/proc/{child}/comm").read_text() == "sh\n" for child in children.read_text().split()))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    assert while_it_runs(served, end) in (0, 128 + signal.SIGTERM)
+    assert ([what for what, _, _ in gpus.asked], signal.getsignal(signal.SIGTERM)) == (["release", "resume"], before)
+
+
+def test_resume_waits_until_all_is_there_and_says_what_has_changed(served: Served, gpus: Gpus, capsys: Said) -> None:
+    gpus.now, gpus.questions = "released", 3
+    assert run(served, "resume") == 0
+    assert capsys.readouterr().out == f"the GPUs are read again: {gpus.found}\n"
+    assert run(served, "resume") == 0
+    assert capsys.readouterr().out == "the GPUs were not released\n"
+
+
+def test_a_driver_that_is_not_back_is_a_found_problem(served: Served, gpus: Gpus, capsys: Said) -> None:
+    gpus.now, gpus.found = "released", "the driver is not back (not_loaded): the nvidia kernel module is not loaded"
+    assert run(served, "resume") == 1
+    assert gpus.found in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"already": 1}'])
+def test_an_answer_of_something_else_is_said(tmp_path: Path, capsys: Said, body: bytes) -> None:
+    path = tmp_path / "other"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+
+        def answer() -> None:
+            for _ in range(2):
+                connection, _ = listening.accept()
+                with connection:
+                    asked = b""
+                    while not asked.endswith(b"}"):
+                        asked += connection.recv(65536)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        assert [main([command, "--socket", str(path)]) for command in ("release", "resume")] == [3, 3]
+        thread.join(PATIENCE)
+    assert capsys.readouterr().err.count("is no gpuwatch, or one of another version") == 2
+
+
+def test_the_state_over_http_is_everybodys(served: Served) -> None:
+    assert json.loads(Client(served.address).get("/api/v1/release").body)["state"] == "attached"
