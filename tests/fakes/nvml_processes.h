@@ -14,8 +14,8 @@ _Static_assert(sizeof(info_t) == 40 && sizeof(infos_t) == 24, "nvml.h");
 static nvmlReturn_t list_processes(int card, int kind, unsigned size, unsigned *count, void *out)
 {
     const struct card *c = &state->cards[card];
-    if (kind == MPS && c->values[V_processes] == NA)
-        return UNSUPPORTED;
+    if (c->values[V_processes] == NA && (kind == MPS || c->values[V_domain] == NA))
+        return UNSUPPORTED; /* a card that is not on the PCI bus (Orin) lists none of a kind */
     int64_t all = c->values[V_processes] == NA ? 0 : c->values[V_processes];
     unsigned have = 0, room = *count;
     for (int64_t i = 0; i < all; i++)

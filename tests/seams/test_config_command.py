@@ -161,7 +161,7 @@ def test_check_refuses_a_route_for_a_rule_that_does_not_exist_and_takes_one_that
     text = f'{WEBHOOK}url = "https://x.example/"\n[[routes]]\nreceivers = ["a"]\nmatch = {{ rule = "RULE" }}\n'
     text += "[rules.gpu_dropped]\nenabled = false\n"
     assert command(tmp_path, "check", text.replace("RULE", "gpu_droped")) == 2
-    assert 'match.rule: "gpu_droped" is not a rule; did you mean gpu_dropped?' in capsys.readouterr().err
+    assert 'match.rule: "gpu_droped" is not a rule; did you mean gpu_dropped or gpu_errors?' in capsys.readouterr().err
     assert command(tmp_path, "check", text.replace("RULE", "gpu_dropped")) == 0
 
 

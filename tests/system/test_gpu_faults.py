@@ -212,6 +212,8 @@ def test_odd_cards_among_good_ones_have_what_they_have_and_disturb_nobody(tmp_pa
     server.nvml.load("580.95.05")
     server.nvml.text(4, name=b'\xff\xfe\x1b[31m"\n\\', serial=b"\x80\x81", vbios=b"\x01", part_number=b"\xc3\x28{}")
     own = {"gpuwatch_gpu_info", "gpuwatch_gpu_up", "gpuwatch_gpu_state", "gpuwatch_gpu_last_seen_timestamp_seconds"}
+    own |= {"gpuwatch_gpu_errors_open", "gpuwatch_gpu_bus_drops_total"}
+    own |= {"gpuwatch_xid_errors_total"}  # what the daemon counts itself, of every GPU
     memory = {f"gpuwatch_gpu_memory_{name}_bytes" for name in ("size", "used", "free")}
     with server:
         server.daemon.wait_ready()
