@@ -68,6 +68,12 @@ class Account(msgspec.Struct):
     seen: float = 0.0  # wall clock
     shown: bool = False
 
+    def take(self, other: "Account") -> None:
+        """Add the sums of another account."""
+        self.busy, self.held = self.busy + other.busy, self.held + other.held
+        self.idle, self.energy = self.idle + other.idle, self.energy + other.energy
+        self.shown = self.shown or other.shown
+
 
 class Book(msgspec.Struct):
     """The accounts of one GPU."""
@@ -153,16 +159,22 @@ class Usage:
         for accounts, parts, most in ((book.users, now.users, self.users), (book.jobs, now.jobs, self.jobs)):
             for key, share in weights(parts).items():
                 part = parts[key]
-                account = self.account(accounts, key, part, most, fast.at)
+                account = self.account(accounts, key, parts, most, fast.at)
                 account.held += passed
                 account.idle += passed if is_idle else 0.0
                 account.energy += energy * share
                 busy = part.share if part.share is not None else used if len(parts) == 1 else None
                 account.busy += passed * (busy or 0.0)
 
-    def account(self, accounts: dict[str, Account], key: str, part: Part, most: int, at: float) -> Account:
+    def account(self, accounts: dict[str, Account], key: str, parts: Mapping[str, Part], most: int, at: float) -> Account:
         """Return where a part is booked: its own account where there is room for one, else that of the others."""
-        account = accounts.pop(key, None) or Account(part.labels)
+        part = parts[key]
+        account = accounts.pop(key, None)
+        if account is None or account.labels != part.labels:
+            account = account or Account(part.labels)
+            # Another's series under the same labels, such as that of a container before it was made anew, goes on as this one.
+            for name in [name for name, one in accounts.items() if one.labels == part.labels and name not in (*parts, OTHER)]:
+                account.take(accounts.pop(name))
         account.labels, account.info, account.seen = part.labels, part.info, at
         accounts[key] = account
         if not account.shown:
@@ -222,7 +234,8 @@ def who(view: View) -> dict[str, Present]:
             part.add(entry)
         if labels["job"]:
             job = {"scheduler": info["scheduler"], "job": labels["job"]}
-            facts = {name: info[name] for name in JOB_GPU.info if name in info}
+            whose = {**info, "user": info.get("users", "")}  # all of the job's, not only that of this process
+            facts = {name: whose[name] for name in JOB_GPU.info if whose.get(name)}
             now.jobs.setdefault(info["key"], Part(job, facts)).add(entry)
     return found
 

@@ -97,7 +97,7 @@ class Jobs:
         self._accounted = sysfs.fact(f"{self._proc}/sys/kernel/task_delayacct") != "0"  # before 5.14 it was always counted
         holders = [entry for entry in self._view().of(HOLDER) if entry.readings]
         chosen, dropped = choose(holders, self._config.processes.limit)
-        wanted = {pid: ticks for pid, ticks in chosen if ticks is not None}
+        wanted = {pid: ticks for pid, ticks in chosen if ticks is not None}  # in order: nothing may hang on that of a set
         roll = self._caller.call(wanted, thorough=self._thorough)
         self._thorough = False
         told = [
@@ -126,7 +126,7 @@ class Jobs:
             gpus = list(places.get(one.pid, {}).values()) if role == "gpu" else []
             where = {name: gpus[0].target.labels[name] for name in ("gpu", "uuid")} if len(gpus) == 1 else {}
             labels = labels_of(one, job, role) | where
-            target = Target(subject=PROCESS, key=f"{one.pid}:{one.start}", labels=labels, info=facts_of(job))
+            target = Target(subject=PROCESS, key=one.key, labels=labels, info=facts_of(job, one))
             self._followed[one.pid] = target, one.ticks
         present = {target for target, _ in self._followed.values()}
         self._end((target for target, _ in before.values() if target not in present), Tier.FAST, answer)
@@ -158,8 +158,8 @@ class Jobs:
             key = entry.target.key
         else:
             own = labels_of(one, job, "gpu")
-            key = f"{labels['uuid']}/{labels['gi']}/{labels['ci']}/{one.pid}:{one.start}"
-            info |= facts_of(job)
+            key = f"{labels['uuid']}/{labels['gi']}/{labels['ci']}/{one.key}"
+            info |= facts_of(job, one)
         target = Target(subject=PROCESS_GPU, key=key, labels=own | {name: labels[name] for name in ("gpu", "uuid")}, info=info)
         return Reading(
             source=SOURCE,
@@ -211,14 +211,14 @@ def identity(entry: Entry) -> tuple[int, int | None]:
     return int(labels["pid"]), int(labels["ticks"]) if labels["ticks"] else None
 
 
-def choose(holders: Iterable[Entry], limit: int) -> tuple[set[tuple[int, int | None]], int]:
-    """Return the processes with the most GPU memory, and how many there are beyond."""
+def choose(holders: Iterable[Entry], limit: int) -> tuple[dict[tuple[int, int | None], None], int]:
+    """Return the processes with the most GPU memory, the largest first, and how many there are beyond."""
     memory: dict[tuple[int, int | None], float] = {}
     for entry in holders:
         who = identity(entry)
         memory[who] = memory.get(who, 0.0) + entry.values.get(HOLDER_MEMORY, 0.0)
-    ordered = sorted(memory, key=lambda who: -memory[who])
-    return set(ordered[:limit]), max(0, len(ordered) - limit)
+    ordered = sorted(memory, key=lambda who: (-memory[who], who[0]))
+    return dict.fromkeys(ordered[:limit]), max(0, len(ordered) - limit)
 
 
 def labels_of(one: Process, job: Job, role: str) -> dict[str, str]:
@@ -226,14 +226,14 @@ def labels_of(one: Process, job: Job, role: str) -> dict[str, str]:
     return {"pid": str(one.pid), "start": str(one.start), "command": one.comm, "job": job.name, "role": role}
 
 
-def facts_of(job: Job) -> dict[str, str]:
-    """Return the text facts of a job, for its processes too."""
+def facts_of(job: Job, one: Process | None = None) -> dict[str, str]:
+    """Return the text facts of a job, or of one of its processes: that has its own owner, and `users` are those of the job."""
     facts = job.info | {"scheduler": job.scheduler, "key": job.key}
-    if job.user:
-        facts["uid"] = job.uid
-    if job.named.why:
-        facts["why"] = job.named.why
-    return facts
+    if one is None:
+        return facts
+    users, user = facts.pop("user", ""), job.owner(one)
+    facts |= {"users": users} if users else {}
+    return facts | ({"user": user, "uid": str(one.uid)} if user else {})
 
 
 def source(config: Config, clock: Clock, view: Callable[[], View]) -> Source:

@@ -44,6 +44,7 @@ class Process:
 
     pid: int
     ticks: int
+    key: str  # which process this is, whatever the clock of the host does
     start: int  # seconds since 1970
     comm: str
     uid: int | None
@@ -93,8 +94,11 @@ def again(before: Process, found: Stat) -> Process:
     return replace(before, comm=printable(found.comm), parent=found.parent)
 
 
-def meet(proc: str, pid: int, found: Stat, start: int) -> Process:
-    """Return who a process is; what it hides, or takes along when it ends meanwhile, is left out."""
+def meet(proc: str, pid: int, found: Stat, start: int, boot: str) -> Process:
+    """Return who a process is; what it hides, or takes along when it ends meanwhile, is left out.
+
+    `boot` is the id of this boot: in ticks since the boot a start stays what it was when the clock is set, but only within it.
+    """
     folder = f"{proc}/{pid}"
     lines = status(folder)
     paths = groups(fact(f"{folder}/cgroup"))
@@ -102,6 +106,7 @@ def meet(proc: str, pid: int, found: Stat, start: int) -> Process:
     return Process(
         pid=pid,
         ticks=found.ticks,
+        key=f"{pid}:{found.ticks}:{boot[:8]}",
         start=start,
         comm=printable(found.comm),
         uid=int(uid[0]) if uid and uid[0].isdecimal() else None,

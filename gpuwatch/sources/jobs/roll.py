@@ -11,6 +11,7 @@ from gpuwatch.sources.jobs.process import TICK, Process
 from gpuwatch.sources.jobs.tree import Budget, Children
 
 LOADERS = 4  # loaders that are followed for each process that may be
+NAMED = 3  # users of a job that are named
 
 Names = Callable[[Home], Named | None]
 Users = Callable[[int], str | None]
@@ -18,30 +19,41 @@ Users = Callable[[int], str | None]
 
 @dataclass(slots=True)
 class Job:
-    """One job; `name` is what people are shown."""
+    """One job; `name` is what people are shown, `owners` what its users are called, by number."""
 
     scheduler: str
     key: str
     name: str
-    user: str
-    uid: str
     home: Home
     named: Named
-    gpus: list[Process] = field(default_factory=list)
+    gpus: list[Process] = field(default_factory=list)  # those with the most GPU memory first
     loaders: list[Process] = field(default_factory=list)
+    owners: dict[int, str] = field(default_factory=dict)
 
     @property
     def info(self) -> dict[str, str]:
         """The text facts of the job, without those that are not known."""
         home, named = self.home, self.named
         facts = {
-            "user": self.user,
+            "user": self.users,
             "name": named.pod or named.name,
             "namespace": named.namespace,
             "container": (named.name or home.container[:SHORT]) if home.container else "",
             "unit": home.unit,
+            "why": named.why,
         }
         return {name: text for name, text in facts.items() if text}
+
+    @property
+    def users(self) -> str:
+        """Whose GPU processes they are: one name, or several in order, with commas."""
+        names = sorted({self.owners.get(one.uid, "") for one in self.gpus if one.uid is not None} - {""})
+        more = [f"and {len(names) - NAMED} more"] if len(names) > NAMED else []
+        return ",".join(names[:NAMED] + more)
+
+    def owner(self, one: Process) -> str:
+        """Return what the user of one of its processes is called, "" where that is not known or not told."""
+        return "" if one.uid is None else self.owners.get(one.uid, "")
 
 
 @dataclass(slots=True)
@@ -59,12 +71,13 @@ class Caller:
     def __init__(self, proc: str, names: Names, users: Users, limit: int) -> None:
         self._proc, self._names, self._users, self._limit = proc, names, users, limit
         self._boot: int | None = None
+        self._boot_id = ""
         self._met: dict[int, Process] = {}
         self._round: dict[int, Process | None] = {}
         self._thorough = True
 
     def call(self, wanted: Mapping[int, int], *, thorough: bool) -> Roll:
-        """Return who is there of these processes (ticks by pid), with their jobs and loaders.
+        """Return who is there of these processes (ticks by pid), with their jobs and loaders, in the order in which they come.
 
         A thorough call looks at everything again: groups and users of those who were there, children of every thread.
         """
@@ -78,6 +91,10 @@ class Caller:
             roll.of[one.pid] = job
         for one in present:
             self._follow(one, roll, children, wanted)
+        for job in roll.jobs.values():
+            numbers = {one.uid for one in (*job.gpus, *job.loaders)} - {None}
+            job.owners = {uid: self._users(uid) or "" for uid in numbers if uid is not None}
+        tell_apart(roll.jobs.values())
         roll.dropped += children.budget.dropped
         self._met = {pid: one for pid, one in self._round.items() if one is not None}
         return roll
@@ -101,19 +118,17 @@ class Caller:
     def _job(self, one: Process, roll: Roll) -> Job:
         """Return the job of a GPU process, made when it is the first."""
         home = one.home
-        named = (self._names(home) or Named(why="its name is still looked for")) if home.container else Named()
-        if not home.job:
-            root = self._root(one)
-            name = f"{root.comm}-{root.pid}"
-        else:
-            name = home.job if home.pod or home.scheduler == "slurm" else named.name or home.job
-        # By the name that is shown: a container that is made anew under its name goes on as the same job.
-        key = f"{home.scheduler}/{name}"
+        # A name is looked up and may change; who a job is may not. A session has no id: it is the top of a tree of processes.
+        root = None if home.job else self._root(one)
+        key = f"{home.scheduler}/{home.job if root is None else root.key}"
         job = roll.jobs.get(key)
         if job is None:
-            uid = "" if one.uid is None else str(one.uid)
-            user = "" if one.uid is None else (self._users(one.uid) or "")
-            job = roll.jobs[key] = Job(home.scheduler, key, name, user, uid, home, named)
+            named = (self._names(home) or Named(why="its name is still looked for")) if home.container else Named()
+            if root is not None:
+                name = f"{root.comm}-{root.pid}"
+            else:
+                name = home.job if home.pod or home.scheduler == "slurm" else named.name or home.job
+            job = roll.jobs[key] = Job(home.scheduler, key, name, home, named)
         return job
 
     def _root(self, one: Process) -> Process:
@@ -136,9 +151,9 @@ class Caller:
             return None
         before = self._met.get(pid)
         if before is None or before.ticks != found.ticks:
-            one = process.meet(self._proc, pid, found, self._began(found.ticks))
+            one = process.meet(self._proc, pid, found, self._began(found.ticks), self._boot_id)
         elif self._thorough:
-            one = process.meet(self._proc, pid, found, before.start)
+            one = process.meet(self._proc, pid, found, before.start, self._boot_id)
         else:
             one = process.again(before, found)
         self._round[pid] = one
@@ -148,6 +163,7 @@ class Caller:
         """Return a start time in seconds since 1970. It is kept: the kernel's boot time moves with the clock."""
         if self._boot is None:
             self._boot = boot(self._proc)
+            self._boot_id = sysfs.fact(f"{self._proc}/sys/kernel/random/boot_id")
         return self._boot + ticks // TICK
 
 
@@ -158,6 +174,16 @@ def boot(proc: str) -> int:
         return next((int(line.split()[1]) for line in lines if line.startswith(b"btime ")), 0)
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def tell_apart(jobs: Iterable[Job]) -> None:
+    """Add their ids to the names of jobs that are called alike: runtimes have namespaces, and users' own containers."""
+    called: dict[tuple[str, str], list[Job]] = {}
+    for job in jobs:
+        called.setdefault((job.scheduler, job.name), []).append(job)
+    for alike in called.values():
+        for job in alike if len(alike) > 1 else ():
+            job.name = f"{job.name}-{job.key.partition('/')[2]}"
 
 
 def everybody(jobs: Iterable[Job]) -> list[tuple[Process, Job, str]]:

@@ -37,6 +37,7 @@ class Host:
         self.power: float | None = 300.0
         self.people: list[tuple[str, str, int, dict[str, float | None]]] = []
         self.kinds = "compute"
+        self.ids: dict[str, str] = {}  # of jobs, by name
         self.said: list[Reading] = []
 
     def on(self, user: str, job: str, gpu: int = 0, **values: float | None) -> "Host":
@@ -62,8 +63,8 @@ class Host:
         entries = dict(self.gpu(number, at) for number in range(2))
         for pid, (user, job, gpu, values) in enumerate(self.people):
             labels = {"pid": str(pid), "job": job, "gpu": str(gpu), "uuid": uuid(gpu)}
-            info = {"kinds": self.kinds, "scheduler": "docker", "key": f"docker/{job}"}
-            info |= {"user": user, "uid": user.encode().hex()} if user else {}
+            info = {"kinds": self.kinds, "scheduler": "docker", "key": f"docker/{self.ids.get(job, job)}"}
+            info |= {"user": user, "uid": user.encode().hex(), "users": "ann,bob"} if user else {}
             target = Target(subject=PROCESS_GPU, key=f"{uuid(gpu)}/{pid}", labels=labels, info=info)
             memory, share = values.get("memory", 1.0), values.get("share", 0.5)
             numbers: dict[Metric, float] = {}
@@ -222,3 +223,32 @@ def test_a_thousand_jobs_cost_no_more_than_a_few() -> None:
     assert len(host.names(JOB_GPU, "job")) <= 4
     assert len(host.state.gpus[uuid(0)].jobs) <= KEPT
     assert host.user("ann", "held") == 999.0
+
+
+def test_a_job_of_several_users_is_told_as_theirs_and_each_has_his_own_account() -> None:
+    host = Host().on("ann", "shared", share=0.3).on("bob", "shared", share=0.1).go_on(11)
+    assert pytest.approx((10.0, 10.0, 3.0, 1.0)) == (
+        host.user("ann", "held"),
+        host.user("bob", "held"),
+        host.user("ann", "busy"),
+        host.user("bob", "busy"),
+    )
+    (job,) = [one.target for one in host.said if one.target.subject is JOB_GPU]
+    assert job.info["user"] == "ann,bob"
+
+
+def test_a_container_that_is_made_anew_under_its_name_goes_on_in_the_same_series() -> None:
+    host = Host().on("ann", "train")
+    host.ids["train"] = "0123"
+    host.go_on(11)
+    host.ids["train"] = "4567"
+    host.go_on(10)
+    assert host.job("train", "held") == 20.0  # and `job` finds one series
+
+
+def test_a_name_that_comes_late_takes_the_account_along() -> None:
+    host = Host().on("ann", "0123")
+    host.go_on(11)
+    host.ids["train"] = "0123"
+    host.empty().on("ann", "train").go_on(10)
+    assert (host.job("train", "held"), host.job("0123", "held")) == (20.0, None)
