@@ -162,6 +162,7 @@ def test_a_recovery_action_is_read_when_it_is_announced_and_told_when_it_changed
     fake.event(1, 0x8000)
     (event,) = comes(worker, "recovery_action")
     assert (event.key, event.severity, dict(event.facts)) == (fake.uuid(1), Severity.CRITICAL, {"recovery": "2"})
+    until(lambda: worker.idle() is not None and any(one.target.key == fake.uuid(1) for one in worker.after))
     reading = next(one for one in worker.after if one.target.key == fake.uuid(1))
     assert (reading.values[RECOVERY_ACTION["node_reboot"]], reading.values[RECOVERY_ACTION["none"]]) == (1.0, 0.0)
     fake.event(1, 0x8000)  # announced, and the same: nothing is told
