@@ -9,7 +9,7 @@ import pytest
 from gpuwatch.catalogue.gpu import GPU, RECOVERY_ACTION
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
-from gpuwatch.model.reading import Tier
+from gpuwatch.model.reading import Reading, Tier
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.nvml_worker import NvmlWorker, fault_of
 from tests.fakes.until import until
@@ -163,7 +163,13 @@ def test_a_recovery_action_is_read_when_it_is_announced_and_told_when_it_changed
     (event,) = comes(worker, "recovery_action")
     assert (event.key, event.severity, dict(event.facts)) == (fake.uuid(1), Severity.CRITICAL, {"recovery": "2"})
     until(lambda: worker.idle() is not None and any(one.target.key == fake.uuid(1) for one in worker.after))
-    reading = next(one for one in worker.after if one.target.key == fake.uuid(1))
+
+    def read() -> list[Reading]:
+        worker.idle()
+        return [one for one in worker.after if one.target.key == fake.uuid(1) and RECOVERY_ACTION["none"] in one.values]
+
+    until(read)  # the reading and the event come one after the other
+    reading = read()[-1]
     assert (reading.values[RECOVERY_ACTION["node_reboot"]], reading.values[RECOVERY_ACTION["none"]]) == (1.0, 0.0)
     fake.event(1, 0x8000)  # announced, and the same: nothing is told
     fake.set(2, recovery_action=99)
