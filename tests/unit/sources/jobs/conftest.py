@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.cgroups import Crowd
 from tests.fakes.host import HostTree
 
 
@@ -11,3 +12,11 @@ from tests.fakes.host import HostTree
 def tree(tmp_path: Path) -> HostTree:
     """The trees of a host, with what every host has."""
     return HostTree(tmp_path).kernel()
+
+
+@pytest.fixture
+def crowd(tree: HostTree) -> Crowd:
+    """A host of cgroup v2 with two users."""
+    crowd = Crowd(tree, "v2")
+    crowd.users(ann=1001, bob=1002)
+    return crowd
