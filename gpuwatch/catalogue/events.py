@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from gpuwatch.catalogue.gpu import GPU
+from gpuwatch.catalogue.own import OWN
+from gpuwatch.catalogue.xids import BEGIN_AT_0
 from gpuwatch.model.metric import Keep, Kind, Subject, counter, gauge, members
 
 
@@ -25,37 +27,39 @@ KINDS: Mapping[str, EventKind] = MappingProxyType(
             EventKind("xid", "gpu", "An error code of the NVIDIA driver."),
             EventKind("sxid", "nvswitch", "An error code of an NVSwitch."),
             EventKind("off_bus", "gpu", "The driver says that the GPU has fallen off the bus, with or without an Xid."),
-            EventKind("gsp", "gpu", "The GPU's system processor does not answer, told without an Xid."),
+            EventKind("gsp", "gpu", "The GPU's system processor does not answer, told without an Xid.", counted=True),
             EventKind("recovery_action", "gpu", "What the driver wants done to the GPU has changed (Xid 154)."),
             EventKind("ecc", "gpu", "NVML tells of an ECC error."),
-            EventKind("clock", "gpu", "NVML tells of a change of clocks."),
             EventKind("mig_changed", "gpu", "The MIG layout has changed."),
+            EventKind("events_lost", "gpu", "More different events of a GPU came in a second than can be told apart."),
             EventKind("unavailable", "gpu", "NVML tells that the GPU is unavailable."),
             EventKind("oom_suspected", "gpu", "A process ended while its GPU's memory was full; no log tells of it."),
-            EventKind("bar_unassigned", "gpu", "The BIOS or kernel found no room for the GPU's memory window."),
-            EventKind("api_mismatch", "driver", "NVIDIA's library and kernel module differ in version."),
-            EventKind("no_driver", "driver", "The NVIDIA module finds GPUs that another driver holds, or is missing."),
+            EventKind("bar_unassigned", "gpu", "The BIOS or kernel found no room for the GPU's memory window.", counted=True),
+            EventKind("api_mismatch", "driver", "NVIDIA's library and kernel module differ in version.", counted=True),
+            EventKind(
+                "no_driver", "driver", "The NVIDIA module finds GPUs that another driver holds, or is missing.", counted=True
+            ),
             EventKind("resumed", "driver", "The GPUs are read again after a release."),
             EventKind("driver_changed", "driver", "The GPUs are read again after a release, by another driver."),
-            EventKind("nouveau", "driver", "The nouveau driver holds the GPUs."),
-            EventKind("aer_corrected", "pci", "A corrected PCIe error."),
-            EventKind("aer_nonfatal", "pci", "An uncorrected PCIe error that is not fatal."),
-            EventKind("aer_fatal", "pci", "A fatal PCIe error, or a recovery that failed."),
+            EventKind("nouveau", "driver", "The nouveau driver holds the GPUs.", counted=True),
+            EventKind("aer_corrected", "pci", "A corrected PCIe error.", counted=True),
+            EventKind("aer_nonfatal", "pci", "An uncorrected PCIe error that is not fatal.", counted=True),
+            EventKind("aer_fatal", "pci", "A fatal PCIe error, or a recovery that failed.", counted=True),
             EventKind("oom_kill", "host", "The kernel killed a process for memory.", counted=True),
             EventKind("soft_lockup", "host", "A CPU was stuck in the kernel.", counted=True),
             EventKind("hung_task", "host", "A task has been blocked for minutes.", counted=True),
-            EventKind("kernel_oops", "host", "A fault of the kernel itself."),
-            EventKind("segfault", "host", "A program of a GPU job crashed inside a library."),
-            EventKind("file_limit", "host", "The limit of open files is reached."),
+            EventKind("kernel_oops", "host", "A fault of the kernel itself.", counted=True),
+            EventKind("segfault", "host", "A program of a GPU job crashed inside a library.", counted=True),
+            EventKind("file_limit", "host", "The limit of open files is reached.", counted=True),
             EventKind("mce", "host", "A machine check.", counted=True),
-            EventKind("cpu_throttle", "host", "The CPU slowed itself down for heat."),
-            EventKind("crash", "host", "The boot before this one ended in a crash."),
+            EventKind("cpu_throttle", "host", "The CPU slowed itself down for heat.", counted=True),
+            EventKind("crash", "host", "The boot before this one ended in a crash.", counted=True),
             EventKind("nvme_timeout", "disk", "An NVMe disk did not answer in time, or was reset.", counted=True),
             EventKind("nvme_disabled", "disk", "An NVMe disk was given up.", counted=True),
             EventKind("io_error", "disk", "A read or write failed.", counted=True),
             EventKind("raid_failure", "disk", "A RAID lost a member or its last path.", counted=True),
             EventKind("fs_readonly", "filesystem", "A file system was made read-only after an error.", counted=True),
-            EventKind("fs_error", "filesystem", "A file system found an error in itself."),
+            EventKind("fs_error", "filesystem", "A file system found an error in itself.", counted=True),
             EventKind("nfs_timeout", "filesystem", "A network file system does not answer.", counted=True),
             EventKind("log_lost", "host", "Kernel messages were lost before they could be read."),
         )
@@ -67,10 +71,19 @@ SXID = Subject("sxid", ("nvswitch", "sxid", "fatal"))
 KERNEL = Subject("kernel", prefix="gpuwatch_kernel")
 
 XID_ERRORS = counter(
-    XID, "errors", help="Times this GPU reported this Xid, from NVML and the kernel log together; critical ones begin at 0."
+    XID,
+    "errors",
+    help="Times this GPU reported this Xid, from NVML and the kernel log together. Some critical codes begin at 0 on every GPU: "
+    + ", ".join(map(str, BEGIN_AT_0))
+    + ". All 32 would be 256 series on 8 GPUs for what hardly ever happens: the others begin with their first event, which"
+    " increase() does not see and gpuwatch_gpu_errors_open does.",
 )
 XID_LAST = gauge(XID, "last_timestamp", "seconds", keep=Keep.LAST, help="When it last did.")
-SXID_ERRORS = counter(SXID, "errors", help="Times an NVSwitch reported this SXid.")
+SXID_ERRORS = counter(
+    SXID,
+    "errors",
+    help="Times an NVSwitch reported this SXid. Switches and codes are not known before: a series begins with its first event.",
+)
 BUS_DROPS = counter(GPU, "bus_drops", help="Times this GPU fell off the bus: Xid 79, the words for it, or NVML's code 15.")
 ERRORS_OPEN = members(
     GPU,
@@ -84,11 +97,16 @@ KERNEL_EVENTS = members(
     "events",
     kind=Kind.COUNTER,
     event=tuple(kind.name for kind in KINDS.values() if kind.counted),
-    help="Events that the kernel log told of.",
+    help="Events that the kernel log told of; Xids, SXids, falls from the bus and lost messages have series of their own.",
 )
 KERNEL_LOG_LOST = counter(
     KERNEL,
     "log_lost",
     help="Kernel messages that were overwritten before they could be read, also while gpuwatch did not run.",
+)
+EVENTS_UNCOUNTED = counter(
+    OWN,
+    "events_uncounted",
+    help="Events without a series of their own: too many different codes, or too many different ones at once.",
 )
 LOG_READ = gauge(KERNEL, "log_read", internal=True, help="Number of the last kernel message up to which everything is told.")

@@ -13,6 +13,12 @@ from types import MappingProxyType
 
 from gpuwatch.model.alert import Severity
 
+NVLINK5 = range(144, 151)  # their severity is in the line: Fatal or Nonfatal
+RECOVERY_CHANGED = 154  # its meaning is the number of the action that the driver wants
+# Critical codes whose counters begin at 0 for every GPU, so that `increase()` sees the first one. All 32 for 8 GPUs would be 256
+# of the page's 1,600 series for what hardly ever happens; these are the ones that public reports have.
+BEGIN_AT_0 = (46, 48, 62, 64, 74, 79, 95, 109, 119, 120, 140, 143)
+
 
 @dataclass(frozen=True, slots=True)
 class Xid:

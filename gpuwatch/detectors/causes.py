@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gpuwatch.catalogue.events import KINDS
-from gpuwatch.catalogue.xids import xid
+from gpuwatch.catalogue.xids import NVLINK5, RECOVERY_CHANGED, xid
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
 
@@ -25,8 +25,6 @@ RANKS: Mapping[int | None, int] = MappingProxyType(
         **dict.fromkeys((45, 154), ASIDE),
     }
 )
-NVLINK5 = range(144, 151)  # severity is in the line: Fatal or Nonfatal
-RECOVERY = 154
 RECOVERY_KINDS = frozenset({"recovery_action"})  # what NVML tells by its own event, the kernel log tells as Xid 154
 RECOVERIES: Mapping[str, str] = MappingProxyType(
     {
@@ -41,7 +39,7 @@ RECOVERIES: Mapping[str, str] = MappingProxyType(
 )
 KIND_RANKS: Mapping[str, int] = MappingProxyType({"off_bus": LOST, "unavailable": LOST, "gsp": STUCK, "nvme_disabled": BROKEN})
 # They are counted or listed, and are no trouble of any thing.
-SILENT = frozenset({"log_lost", "clock", "mig_changed", "resumed", "driver_changed"})
+SILENT = frozenset({"log_lost", "events_lost", "mig_changed", "resumed", "driver_changed"})
 STORAGE = frozenset({"nvme_timeout", "nvme_disabled", "io_error", "raid_failure", "fs_readonly", "fs_error"})
 ACTIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -66,13 +64,13 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
 
 def is_recovery(event: Event) -> bool:
     """Say whether it tells what the driver wants done to the GPU."""
-    return event.kind in RECOVERY_KINDS or (event.kind == "xid" and event.code == RECOVERY)
+    return event.kind in RECOVERY_KINDS or (event.kind == "xid" and event.code == RECOVERY_CHANGED)
 
 
 def label(event: Event) -> str:
     """Return what an event is called: equal labels of one thing are the same trouble."""
     if is_recovery(event):
-        return f"Xid {RECOVERY}"
+        return f"Xid {RECOVERY_CHANGED}"
     if event.kind == "xid":
         return f"Xid {event.code}"
     if event.kind == "sxid":

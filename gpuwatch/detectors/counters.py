@@ -1,7 +1,6 @@
 """What events add up to: Xids by GPU and code, SXids, falls from the bus, kernel events. They survive restarts.
 
-Codes that mean a lost or broken GPU begin at 0 for every GPU, so that `increase()` sees the first one. All 32 critical codes for
-8 GPUs would be 256 of the page's 1,600 series for what hardly ever happens; these are the ones that public reports have.
+What would be too many different codes is counted together, so that no event is in no number.
 """
 
 from collections.abc import Collection, Iterator
@@ -9,18 +8,19 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from gpuwatch.catalogue import events
-from gpuwatch.catalogue.xids import xid
+from gpuwatch.catalogue.own import OWN
+from gpuwatch.catalogue.xids import BEGIN_AT_0, RECOVERY_CHANGED, xid
 from gpuwatch.detectors import causes
 from gpuwatch.detectors.places import Places
 from gpuwatch.model.event import Event
-from gpuwatch.model.metric import Metric
+from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.target import Target
 
-BEGIN_AT_0 = (46, 48, 62, 64, 74, 79, 95, 109, 119, 120, 140, 143)
 REFRESH = 60.0  # seconds between two tellings of what has not changed
 LIMIT = 512  # codes by GPU, and of switches; junk must not grow without end
 KERNEL = Target(subject=events.KERNEL, key="")
+OURS = Target(subject=OWN, key="")
 
 
 class Total(msgspec.Struct, array_like=True):
@@ -45,24 +45,31 @@ class Counters(msgspec.Struct):
     falls: dict[str, Fall] = {}
     kernel: dict[str, int] = {}
     lost: int = 0
+    uncounted: int = 0
     told_at: float | None = None  # the detector's own clock
     told_of: dict[str, dict[str, str]] = {}  # the GPUs with their labels, as they were then
 
-    def add(self, event: Event, count: int) -> bool:
-        """Count an event; says whether a counter has changed."""
+    def add(self, event: Event, count: int) -> Subject | None:
+        """Count an event; return whose counters have changed, None where it is of no kind that is counted here."""
         if event.kind == "log_lost":
             self.lost += count
+        elif event.kind == "events_lost":
+            self.uncounted += count
         elif event.kind == "sxid":
             name = f"{event.key}|{event.code}|{event.facts.get('fatal') or 'no'}"
             if name in self.sxids or len(self.sxids) < LIMIT:
                 self.sxids[name] = self.sxids.get(name, 0) + count
+            else:
+                self.uncounted += count
+            return events.XID
         elif causes.is_recovery(event) or event.kind == "xid":
-            self.add_xid(event.key, event.code or causes.RECOVERY, count, event.at)
+            self.add_xid(event.key, event.code or RECOVERY_CHANGED, count, event.at)
+            return events.XID
         elif event.kind in events.KINDS and events.KINDS[event.kind].counted:
             self.kernel[event.kind] = self.kernel.get(event.kind, 0) + count
         else:
-            return False
-        return True
+            return None
+        return events.KERNEL
 
     def add_xid(self, key: str, code: int, count: int, at: float) -> None:
         """Count an Xid."""
@@ -71,6 +78,8 @@ class Counters(msgspec.Struct):
             total = self.xids.setdefault(name, Total())
             total.count += count
             total.last = at if total.last is None else max(total.last, at)
+        else:
+            self.uncounted += count
 
     def fall(self, key: str, at: float) -> None:
         """Take a sign that a GPU has fallen off the bus; several signs of one fall count once."""
@@ -109,8 +118,8 @@ class Counters(msgspec.Struct):
             self.told_at, self.told_of = clock, present
         return due
 
-    def readings(self, places: Places, wall: float) -> Iterator[Reading]:
-        """Yield what is counted beside the GPUs' own numbers: slow, since it hardly ever changes and there is much of it."""
+    def codes(self, places: Places, wall: float) -> Iterator[Reading]:
+        """Yield the counts by code: slow, since they hardly ever change and there are many."""
         for key in places.cards:
             for code in BEGIN_AT_0:
                 self.xids.setdefault(f"{key}|{code}", Total())
@@ -126,8 +135,12 @@ class Counters(msgspec.Struct):
             switch, number, fatal = name.split("|")
             labels = {"nvswitch": switch, "sxid": number, "fatal": fatal}
             yield slow(Target(subject=events.SXID, key=name, labels=labels), {events.SXID_ERRORS: float(count)}, wall)
+
+    def others(self, wall: float) -> Iterator[Reading]:
+        """Yield what else is counted."""
         kernel = {metric: float(self.kernel.get(kind, 0)) for kind, metric in events.KERNEL_EVENTS.items()}
         yield slow(KERNEL, {**kernel, events.KERNEL_LOG_LOST: float(self.lost)}, wall)
+        yield slow(OURS, {events.EVENTS_UNCOUNTED: float(self.uncounted)}, wall)
 
 
 def slow(target: Target, values: dict[Metric, float], wall: float) -> Reading:

@@ -4,12 +4,12 @@ NVML and the kernel log tell of the same things (`witnesses`), about GPUs that t
 to is in `counters`, what belongs together in `stories`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from gpuwatch.catalogue.derived import STATE
-from gpuwatch.catalogue.events import BUS_DROPS, ERRORS_OPEN, KERNEL, LOG_READ
+from gpuwatch.catalogue.events import BUS_DROPS, ERRORS_OPEN, KERNEL, LOG_READ, XID
 from gpuwatch.catalogue.gpu import GPU, RECOVERY_ACTION
 from gpuwatch.catalogue.host import HOST
 from gpuwatch.detectors import causes, places, stories
@@ -22,7 +22,7 @@ from gpuwatch.detectors.witnesses import Witnesses
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event, Likeness, like, together
 from gpuwatch.model.finding import Evidence, Findings
-from gpuwatch.model.metric import Metric
+from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.reading import Reading
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
@@ -71,14 +71,15 @@ class Events:
         rename(state)
         scene = look(view)
         kept: list[Event] = []
-        is_news = False
+        news: set[Subject | None] = set()
         for event in placed(state, state.witnesses.fresh(view.events), clock):
             count = state.witnesses.count(event, clock)
             kept += state.witnesses.keep(event, count, clock)
-            is_news |= state.counters.add(event, count) if count else False
+            news.add(state.counters.add(event, count) if count else None)
             if event.subject == GPU.name and causes.rank(event) == causes.LOST:
                 state.counters.fall(event.key, event.at)
-            stories.add(state.chronicle, event, count, clock=clock, wall=wall)
+            if causes.place(event)[0] == GPU.name:  # of other things nothing is told live that the counters do not tell
+                stories.add(state.chronicle, event, count, clock=clock, wall=wall)
         for entry in view.of(KERNEL):
             if LOG_READ in entry.values:  # after the events: the view is taken before they are
                 state.witnesses.has_read(entry.target.info.get("boot_id", ""), int(entry.values[LOG_READ]))
@@ -89,7 +90,7 @@ class Events:
                 state.counters.fall(entry.target.key, wall)
         for key, at in scene.working.items():
             state.counters.works(key, at, COMES_BACK)
-        return state, Findings(*told(state, scene, wall, is_news=is_news), events=bounded(kept))
+        return state, Findings(*told(state, scene, wall, news - {None}), events=bounded(kept))
 
 
 def placed(state: State, events: Iterable[Event], clock: float) -> list[Event]:
@@ -139,7 +140,7 @@ def look(view: View) -> Scene:
 
 
 def told(
-    state: State, scene: Scene, wall: float, *, is_news: bool
+    state: State, scene: Scene, wall: float, news: Collection[Subject | None]
 ) -> tuple[tuple[Reading, ...], dict[tuple[Target, Metric], Evidence]]:
     """Return the numbers, and the evidence of what is open."""
     readings: list[Reading] = []
@@ -159,8 +160,11 @@ def told(
         readings.append(derived(target, values, {}, wall))
         if gravest is not None and level is not Severity.INFO and key not in scene.working:
             evidence |= dict.fromkeys(((target, metric) for metric in DROPPED), of_drop(gravest))
-    if state.counters.is_due(state.places, state.clock.now) or is_news:
-        readings += state.counters.readings(state.places, wall)
+    is_due = state.counters.is_due(state.places, state.clock.now)
+    if is_due or XID in news:
+        readings += state.counters.codes(state.places, wall)
+    if is_due or news:
+        readings += state.counters.others(wall)
     return tuple(readings), evidence
 
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, MutableMapping
 
 import msgspec
 
+from gpuwatch.catalogue.xids import RECOVERY_CHANGED
 from gpuwatch.detectors import causes
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
@@ -76,7 +77,7 @@ def of_chip(past: Past, thing: str, labels: Collection[str], severity: Severity,
             return f"{label} has come {count} times: suspect the card or its power, not the program", Severity.CRITICAL
     for label in labels if severity is Severity.CRITICAL else ():
         boots = {one.boot for one in within(past, at(thing, label), now, WEEK)} - {""}
-        if len(boots) >= BOOTS and label != f"Xid {causes.RECOVERY}":
+        if len(boots) >= BOOTS and label != f"Xid {RECOVERY_CHANGED}":
             return f"{label} has come back after {len(boots) - 1} reboots: suspect the hardware", severity
     return "", Severity.INFO
 

@@ -2,7 +2,7 @@
 
 import re
 
-from gpuwatch.catalogue.xids import xid
+from gpuwatch.catalogue.xids import NVLINK5, RECOVERY_CHANGED, xid
 from gpuwatch.model.alert import Severity
 from gpuwatch.sources.kernel.addresses import PCI, gpu_address, known
 from gpuwatch.sources.kernel.record import Found, Known
@@ -19,8 +19,6 @@ PART = re.compile(r"\b(Fatal|Non-?fatal)\b", re.IGNORECASE)
 LINK = re.compile(r"\bLink (\d+)", re.IGNORECASE)
 PREVIOUS = re.compile(r"previous Xid (\d+)", re.IGNORECASE)
 MULTIPROCESSOR = re.compile(r"\((GPC \d+, TPC \d+, SM \d+)\)")
-NVLINK5 = range(144, 151)
-RECOVERY_CHANGED = 154
 
 UUID = re.compile(rf"NVRM: GPU at (?:PCI:)?({PCI}): (GPU-[0-9a-f-]{{8,40}})")
 OFF_BUS = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?({PCI}):?\s.*fallen off the bus", re.DOTALL)

@@ -1,7 +1,7 @@
 """What the bits of NVML's event mask mean (nvml.h, nvmlEventType*), and the Event that each becomes. Pure.
 
 P-state (0x4), clock (0x10), power source (0x80) and single-bit ECC (0x1) events are frequent, and polled numbers tell as much:
-they are not asked for.
+they are not asked for, and no kind of event stands for them.
 """
 
 from collections.abc import Mapping

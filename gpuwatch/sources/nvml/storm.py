@@ -1,11 +1,14 @@
 """Equal events that follow each other closely: the first is told at once, the others as one with their count. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event, Likeness, like, together
 
 WINDOW = 1.0  # seconds
 MOST = 32  # different events of one GPU in a window: more than any cause has been seen to make
+
+TOO_MANY = "more different events in one second than can be told apart"
 
 
 @dataclass(slots=True)
@@ -17,21 +20,22 @@ class Window:
 
 
 class Fold:
-    """What one GPU has told of in the last second. `lost` counts what was too much even for that."""
+    """What one GPU has told of in the last second. What is too much even for that is told as one `events_lost`."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[Likeness, str], Window] = {}
-        self.lost = 0
 
     def add(self, event: Event, now: float) -> list[Event]:
         """Take an event; return what is to be told now."""
         told = self.due(now)
         likeness = like(event), event.words
         window = self._open.get(likeness)
+        if window is None and len(self._open) >= MOST:
+            event = replace(event, kind="events_lost", severity=Severity.INFO, words=TOO_MANY, code=None, facts={})
+            likeness = like(event), event.words
+            window = self._open.get(likeness)
         if window is not None:
             window.more = together(window.more, event.count, event.mark) if window.more else event
-        elif len(self._open) >= MOST:
-            self.lost += event.count
         else:
             self._open[likeness] = Window(now + WINDOW)
             told.append(event)

@@ -62,7 +62,6 @@ class Watch:
         self._clock = clock
         self._listener = listener
         self._fold = Fold()
-        self._lost = 0  # events that were too many, as last logged
         self._owed = 0  # bits of events after which numbers have to be read again
         self._owed_at = 0.0  # not before that
         self._ending = threading.Event()
@@ -167,9 +166,6 @@ class Watch:
                     self._listener.tell(told)
         self._owed |= kinds & bits.REREAD
         self._settle(now)
-        if self._fold.lost != self._lost and not self._lost:
-            log.warning("%s tells of more different events than can be kept: some are not counted", self.gpu)
-        self._lost = self._fold.lost
 
     def _settle(self, now: float) -> None:
         """Have read again what has changed: at once, but in a storm once a second."""

@@ -5,7 +5,9 @@ import re
 import pytest
 
 from gpuwatch import catalogue
-from gpuwatch.catalogue import gpu
+from gpuwatch.catalogue import events, gpu
+from gpuwatch.catalogue.xids import BEGIN_AT_0, xids
+from gpuwatch.model.alert import Severity
 from gpuwatch.model.metric import Kind, Metric
 
 BASE_UNITS = {
@@ -81,3 +83,56 @@ def test_history_keeps_the_highest_temperature_and_the_last_counter() -> None:
     assert {metric.keep.value for metric in catalogue.METRICS if metric.kind is Kind.COUNTER} == {"last"}
     assert {metric.keep.value for metric in gpu.TEMPERATURE.values()} == {"max"}
     assert gpu.POWER.keep.value == "mean"
+
+
+NOT_KERNEL_EVENTS = {  # kinds without a series in gpuwatch_kernel_events_total
+    "xid": "gpuwatch_xid_errors_total",
+    "sxid": "gpuwatch_sxid_errors_total",
+    "recovery_action": "an Xid 154 of gpuwatch_xid_errors_total",
+    "off_bus": "gpuwatch_gpu_bus_drops_total",
+    "unavailable": "gpuwatch_gpu_bus_drops_total",
+    "log_lost": "gpuwatch_kernel_log_lost_total",
+    "events_lost": "gpuwatch_events_uncounted_total",
+    "oom_suspected": "gpuwatch_gpu_oom_suspected_total; no log tells of it",
+    "ecc": "NVML alone tells of it, and counts in gpuwatch_gpu_ecc_errors_total",
+    "mig_changed": "NVML alone tells of it; no trouble",
+    "resumed": "ours",
+    "driver_changed": "ours",
+}
+NOT_AT_0 = {  # critical Xids whose counters begin with the first event, since 256 series are too many
+    54: "told when the driver starts: no card begins to run without its cable",
+    57: "told when memory is trained, at the start",
+    58: "hardly ever reported",
+    59: "old drivers only",
+    61: "hardly ever reported",
+    110: "hardly ever reported",
+    136: "told when links are trained, at the start",
+    149: "the line says whether it is fatal",
+    150: "the line says whether it is fatal",
+    151: "confidential computing only",
+    155: "hardly ever reported",
+    156: "hardly ever reported",
+    158: "hardly ever reported",
+    166: "confidential computing only",
+    167: "hardly ever reported",
+    169: "hardly ever reported",
+    171: "detail of a 48",
+    172: "detail of a 48",
+    173: "Grace only",
+    175: "hardly ever reported",
+}
+
+
+def test_every_kind_of_event_has_a_series_that_is_known() -> None:
+    assert {kind.name for kind in events.KINDS.values() if not kind.counted} == set(NOT_KERNEL_EVENTS)
+    families = {metric.family for metric in catalogue.METRICS}
+    named = {found for words in NOT_KERNEL_EVENTS.values() for found in re.findall(r"gpuwatch_\w+", words)}
+    assert named <= families
+
+
+def test_every_critical_xid_begins_at_0_or_not_for_a_reason_and_the_help_names_those_that_do() -> None:
+    critical = {code for code, one in xids().items() if one.severity is Severity.CRITICAL}
+    assert set(BEGIN_AT_0) | set(NOT_AT_0) == critical
+    assert not set(BEGIN_AT_0) & set(NOT_AT_0)
+    assert ", ".join(map(str, BEGIN_AT_0)) in events.XID_ERRORS.help
+    assert f"All {len(critical)} would be {8 * len(critical)} series" in events.XID_ERRORS.help

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from gpuwatch.catalogue.events import (
     BUS_DROPS,
     ERRORS_OPEN,
+    EVENTS_UNCOUNTED,
     KERNEL,
     KERNEL_EVENTS,
     KERNEL_LOG_LOST,
@@ -18,7 +20,9 @@ from gpuwatch.catalogue.events import (
     XID_ERRORS,
     XID_LAST,
 )
-from gpuwatch.detectors.counters import BEGIN_AT_0
+from gpuwatch.catalogue.own import OWN
+from gpuwatch.catalogue.xids import BEGIN_AT_0
+from gpuwatch.detectors.counters import LIMIT
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.target import Target
@@ -215,6 +219,36 @@ def test_other_events_have_their_counters(tell: Tell) -> None:
         1,
     )
     assert [event.kind for event in story.kept] == ["oom_kill", "nvme_timeout", "log_lost", "sxid"]
+
+
+def test_every_event_is_in_some_number(tell: Tell) -> None:
+    """More codes than have room for their series, and what NVML's own fold could not tell apart."""
+    story = tell(gpus=1).at(5)
+    ours = Target(subject=OWN, key="")
+    assert value(story, ours, EVENTS_UNCOUNTED) == 0
+    codes = [xid(code, story.cards[0].pci, story.wall, count=2) for code in range(1000, 1000 + LIMIT)]
+    switches = [
+        replace(told("sxid", Severity.INFO, story.wall, "0000:86:00.0"), code=code, count=3)
+        for code in range(10_000, 10_001 + LIMIT)
+    ]
+    lost = replace(told("events_lost", Severity.INFO, story.wall, story.cards[0].uuid, count=40), source="nvml")
+    story.happens(*codes, *switches, lost).at(40)
+    counted = sum(entry.values.get(XID_ERRORS, 0.0) for entry in story.board.view(story.wall, story.mono).of(XID))
+    assert counted == 2 * (LIMIT - len(BEGIN_AT_0))
+    assert value(story, ours, EVENTS_UNCOUNTED) == 2 * len(BEGIN_AT_0) + 3 + 40
+
+
+def test_what_is_told_of_other_things_than_gpus_is_counted_and_in_no_story(tell: Tell) -> None:
+    story = tell(gpus=1).at(5)
+    story.happens(
+        told("oom_kill", Severity.CRITICAL, story.wall, pid="7"),
+        told("nvme_disabled", Severity.CRITICAL, story.wall, "nvme1"),
+        told("sxid", Severity.CRITICAL, story.wall, "0000:86:00.0", fatal="yes"),
+        told("api_mismatch", Severity.WARNING, story.wall),
+        told("ecc", Severity.WARNING, story.wall, story.cards[0].uuid),
+    ).at(40)
+    assert [one.kind for one in story.runner.states["events"].chronicle.open] == ["ecc"]
+    assert [kernel(story, KERNEL_EVENTS[kind]) for kind in ("oom_kill", "nvme_disabled", "api_mismatch")] == [1, 1, 1]
 
 
 def test_a_flood_is_bounded_in_state_and_store(tell: Tell) -> None:

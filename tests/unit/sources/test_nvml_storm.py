@@ -48,8 +48,12 @@ def test_the_end_tells_what_is_left() -> None:
     assert fold.rest() == []
 
 
-def test_more_different_ones_than_can_be_are_bounded_and_counted_as_lost() -> None:
+def test_more_different_ones_than_can_be_are_bounded_and_told_as_lost() -> None:
     fold = Fold()
     told = [event for code in range(1, 1001) for event in fold.add(xid(code), 0.0)]
-    assert (len(told), fold.lost) == (MOST, 1000 - MOST)
+    assert len(told) == MOST + 1
+    told += fold.due(WINDOW)
+    lost = [(event.key, event.code, event.count) for event in told if event.kind == "events_lost"]
+    assert lost == [("GPU-1", None, 1), ("GPU-1", None, 1000 - MOST - 1)]
+    assert sum(event.count for event in told) == 1000
     assert counts(fold.add(xid(1), 5.0)) == [(1, 1)]
