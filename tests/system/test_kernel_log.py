@@ -1,10 +1,11 @@
 """The whole daemon over a kernel log: what it says is counted once, floods hold up nothing, a missing log is said."""
 
+import json
 import time
 from pathlib import Path
 
 from tests.fakes.gpu_server import GpuServer
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 
 def stamped(seq: int, text: str) -> str:
@@ -43,3 +44,46 @@ def test_a_kernel_log_that_is_missing_is_said_and_leaves_the_host_ready(tmp_path
         assert any(line.startswith("kernel: there is no ") for line in server.ready()[1])
         (server.host.dev / "kmsg").touch()
         until(lambda: server.daemon.status()["collectors"]["kernel"] == "")
+
+
+def test_a_hundred_thousand_xids_in_one_second_are_folded_and_make_nothing_late(tmp_path: Path) -> None:
+    total = 100_000
+    server = GpuServer(tmp_path, gpus=3, config='[sources.kernel]\nevery = "250ms"\n')
+    places = [server.address(card).rpartition(".")[0] for card in range(3)]
+    uuids = [server.nvml.uuid(card) for card in range(3)]
+
+    def count(card: int, code: int) -> float | None:
+        return server.daemon.page().value("gpuwatch_xid_errors_total", uuid=uuids[card], xid=str(code))
+
+    def told() -> list[int]:
+        events = json.loads(server.daemon.get("/api/v1/events?limit=10000")[1])["events"]
+        return [event["count"] for event in events if event["code"] == 45]
+
+    def resident() -> float:
+        return server.daemon.page().value("gpuwatch_process_group_resident_bytes", process="daemon") or 0.0
+
+    with server:
+        server.wait_up(3)
+        until(resident)
+        before, at = resident(), time.monotonic_ns() // 1000
+        lines = [
+            f"4,{seq},{at + seq * 9},-;NVRM: Xid (PCI:{places[1]}): 45, pid={seq % 5000}, name=a, Ch {seq}\n"
+            for seq in range(total)
+        ]
+        lines.append(f"4,{total},{at + 950_000},-;NVRM: Xid (PCI:{places[2]}): 48, pid=1, name=b\n")
+        with (server.host.dev / "kmsg").open("a") as log:
+            log.writelines(lines)
+        rounds = 0
+        while count(1, 45) != total or count(2, 48) != 1:  # the page comes all the while, and every GPU is on it
+            page = server.answers_quickly(2.0)
+            assert [page.value("gpuwatch_gpu_up", uuid=uuid) for uuid in uuids] == [1, 1, 1]
+            rounds += 1
+            assert time.monotonic_ns() // 1000 - at < PATIENCE * 1e6, page.all("gpuwatch_xid_errors_total", uuid=uuids[1])
+            if rounds == 1:
+                server.moves([0, 1, 2])
+        page = server.daemon.page()
+        assert page.value("gpuwatch_queue_dropped_total", queue="events") == 0
+        assert page.value("gpuwatch_kernel_log_lost_total") == 0
+        until(lambda: sum(told()) == total)  # what is stored may come a moment after what is counted
+        assert len(told()) < 600
+        assert resident() - before < 100e6
