@@ -92,7 +92,12 @@ def usage(subject: Subject) -> tuple[Metric, ...]:
     return (
         gauge(subject, "gpu_memory", "bytes", help=f"GPU memory of this {whose} on this GPU."),
         counter(subject, "gpu_busy", "seconds", help=f"Time in which kernels of this {whose} ran on this GPU."),
-        counter(subject, "gpu_held", "seconds", help=f"Time for which this {whose} held this GPU: 3,600 of them are a GPU-hour."),
+        counter(
+            subject,
+            "gpu_held",
+            "seconds",
+            help=f"Time for which this {whose} held this GPU: 3,600 are a GPU-hour; on MIG, its part of the GPU.",
+        ),
         counter(subject, "gpu_idle_held", "seconds", help="The part of it in which the GPU did nothing."),
         counter(subject, "gpu_energy", "joules", help=f"Energy of this GPU while this {whose} held it, shared by use."),
     )

@@ -2,11 +2,11 @@
 
 Counted from the GPU's own fast readings, so that no time counts twice, and while we were down nothing is counted. A few users
 and jobs of each GPU have series of their own, the others are "other" together. Who has a series keeps it while he is there, and
-what was counted as "other" stays there, so that no counter ever falls.
+what was counted as "other" stays there, so that no counter ever falls. Who holds a part of a divided GPU (MIG) has that part of
+its seconds. What was never known of an account, such as the use of processes on a divided GPU without GPM, is absent, not 0.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -20,9 +20,6 @@ from gpuwatch.catalogue.process import (
     JOB_GPU_HELD,
     JOB_GPU_IDLE,
     JOB_GPU_MEMORY,
-    PROCESS_GPU,
-    PROCESS_GPU_MEMORY,
-    PROCESS_GPU_UTILIZATION,
     USER_GPU,
     USER_GPU_BUSY,
     USER_GPU_ENERGY,
@@ -31,14 +28,14 @@ from gpuwatch.catalogue.process import (
     USER_GPU_MEMORY,
 )
 from gpuwatch.detectors.detector import derived, measured
+from gpuwatch.detectors.parts import Part, Present, known, weights, who
 from gpuwatch.model.finding import Findings
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.model.target import Target
-from gpuwatch.model.view import Entry, View
+from gpuwatch.model.view import View
 
 GAP = 3  # periods
-IDLE = 0.02  # utilisation up to which a GPU does nothing
 LINGER = 600.0  # seconds for which a job that is gone keeps its series: its last numbers are scraped and stored
 KEPT = 64  # users, and jobs, that are remembered of a GPU
 GPUS = 256  # GPUs that are remembered
@@ -61,17 +58,17 @@ class Account(msgspec.Struct):
 
     labels: dict[str, str]
     info: dict[str, str] = {}
-    busy: float = 0.0
+    busy: float | None = None
     held: float = 0.0
-    idle: float = 0.0
+    idle: float | None = None
     energy: float = 0.0
     seen: float = 0.0  # wall clock
     shown: bool = False
 
     def take(self, other: "Account") -> None:
         """Add the sums of another account."""
-        self.busy, self.held = self.busy + other.busy, self.held + other.held
-        self.idle, self.energy = self.idle + other.idle, self.energy + other.energy
+        self.busy, self.idle = added(self.busy, other.busy), added(self.idle, other.idle)
+        self.held, self.energy = self.held + other.held, self.energy + other.energy
         self.shown = self.shown or other.shown
 
 
@@ -79,7 +76,7 @@ class Book(msgspec.Struct):
     """The accounts of one GPU."""
 
     at: float | None = None  # of the reading that was counted last
-    idle: float = 0.0
+    idle: float | None = None
     users: dict[str, Account] = {}
     jobs: dict[str, Account] = {}
 
@@ -88,31 +85,6 @@ class State(msgspec.Struct):
     """A book a GPU."""
 
     gpus: dict[str, Book] = {}
-
-
-@dataclass(slots=True)
-class Part:
-    """What one user or job has of a GPU now. `memory` and `share` are None where they are not known of each process."""
-
-    labels: dict[str, str]
-    info: dict[str, str]
-    memory: float | None = 0.0
-    share: float | None = 0.0
-
-    def add(self, entry: Entry) -> None:
-        """Add one process."""
-        memory, share = entry.values.get(PROCESS_GPU_MEMORY), entry.values.get(PROCESS_GPU_UTILIZATION)
-        self.memory = None if self.memory is None or memory is None else self.memory + memory
-        self.share = None if self.share is None or share is None else min(1.0, self.share + share)
-
-
-@dataclass(slots=True)
-class Present:
-    """Who holds one GPU for computing."""
-
-    users: dict[str, Part] = field(default_factory=dict)
-    jobs: dict[str, Part] = field(default_factory=dict)
-    count: int = 0
 
 
 class Usage:
@@ -151,20 +123,17 @@ class Usage:
         """Add the time since the last reading to all who hold the GPU now."""
         before, book.at = book.at, fast.at
         passed = 0.0 if before is None or not 0 < fast.at - before <= GAP * self.period else fast.at - before
-        used = fast.values.get(UTILIZATION)
-        is_idle = used is not None and used <= IDLE
-        if now.count and is_idle:
-            book.idle += passed
+        is_idle = now.judge(fast.values.get(UTILIZATION))
+        book.idle = added(book.idle, None if is_idle is None else passed * is_idle)
         energy = max(0.0, fast.values.get(POWER, 0.0)) * passed
         for accounts, parts, most in ((book.users, now.users, self.users), (book.jobs, now.jobs, self.jobs)):
             for key, share in weights(parts).items():
                 part = parts[key]
                 account = self.account(accounts, key, parts, most, fast.at)
-                account.held += passed
-                account.idle += passed if is_idle else 0.0
+                account.held += passed * part.size
+                account.idle = added(account.idle, None if part.idle is None else passed * part.idle)
                 account.energy += energy * share
-                busy = part.share if part.share is not None else used if len(parts) == 1 else None
-                account.busy += passed * (busy or 0.0)
+                account.busy = added(account.busy, None if part.share is None else passed * part.share)
 
     def account(self, accounts: dict[str, Account], key: str, parts: Mapping[str, Part], most: int, at: float) -> Account:
         """Return where a part is booked: its own account where there is room for one, else that of the others."""
@@ -193,7 +162,7 @@ class Usage:
 
     def said(self, book: Book, now: Present, gpu: Target, wall: float) -> list[Reading]:
         """Return the sums of one GPU."""
-        found = [derived(gpu, {GPU_IDLE_ALLOCATED: book.idle}, {}, wall)]
+        found = [] if book.idle is None else [derived(gpu, {GPU_IDLE_ALLOCATED: book.idle}, {}, wall)]
         for kind, accounts, parts in ((USERS, book.users, now.users), (JOBS, book.jobs, now.jobs)):
             hidden = [part for key, part in parts.items() if key not in accounts or not accounts[key].shown]
             for key, account in accounts.items():
@@ -208,47 +177,15 @@ def of(account: Account, key: str, kind: Kind, parts: list[Part], *, gpu: Target
     """Return what one user or job has had of one GPU."""
     memory, *counters = kind.metrics
     sums = (account.busy, account.held, account.idle, account.energy)
-    values: dict[Metric, float] = dict(zip(counters, sums, strict=True))
     amounts = [part.memory for part in parts]
-    known = [amount for amount in amounts if amount is not None]
-    absent: dict[Metric, Absence] = {}
-    if len(known) == len(amounts):
-        values[memory] = sum(known)
-    else:
-        absent[memory] = Absence.UNSUPPORTED
+    total = None if None in amounts else sum(known(amounts))
+    numbers = dict(zip((memory, *counters), (total, *sums), strict=True))
+    values = {metric: number for metric, number in numbers.items() if number is not None}
+    absent = {metric: Absence.UNSUPPORTED for metric, number in numbers.items() if number is None}
     target = Target(subject=kind.subject, key=f"{key}/{gpu.key}", labels=account.labels | dict(gpu.labels), info=account.info)
     return derived(target, values, absent, wall)
 
 
-def who(view: View) -> dict[str, Present]:
-    """Return who holds each GPU for computing. Who cannot be seen from here is nobody's, and graphics alone hold nothing."""
-    found: dict[str, Present] = {}
-    for entry in view.of(PROCESS_GPU):
-        info, labels = entry.target.info, entry.target.labels
-        if not entry.readings or info.get("kinds") == "graphics":
-            continue
-        now = found.setdefault(labels["uuid"], Present())
-        now.count += 1
-        if info.get("user"):
-            part = now.users.setdefault(info["uid"], Part({"user": info["user"]}, {}))
-            part.add(entry)
-        if labels["job"]:
-            job = {"scheduler": info["scheduler"], "job": labels["job"]}
-            whose = {**info, "user": info.get("users", "")}  # all of the job's, not only that of this process
-            facts = {name: whose[name] for name in JOB_GPU.info if whose.get(name)}
-            now.jobs.setdefault(info["key"], Part(job, facts)).add(entry)
-    return found
-
-
-def weights(parts: Mapping[str, Part]) -> dict[str, float]:
-    """Return how the energy is shared: by use where that is known of all and anybody uses it, else equally."""
-    shares = [part.share for part in parts.values()]
-    total = sum(known(shares)) if None not in shares else 0.0
-    if total <= 0:
-        return {key: 1 / len(parts) for key in parts}
-    return {key: (part.share or 0.0) / total for key, part in parts.items()}
-
-
-def known(numbers: Iterable[float | None]) -> list[float]:
-    """Return the numbers that are known."""
-    return [number for number in numbers if number is not None]
+def added(total: float | None, amount: float | None) -> float | None:
+    """Return a sum that is not known until something is counted."""
+    return total if amount is None else (total or 0.0) + amount

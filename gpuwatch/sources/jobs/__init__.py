@@ -160,6 +160,7 @@ class Jobs:
             own = labels_of(one, job, "gpu")
             key = f"{labels['uuid']}/{labels['gi']}/{labels['ci']}/{one.key}"
             info |= facts_of(job, one)
+        info |= {"gi": labels["gi"]} if labels["gi"] else {}
         target = Target(subject=PROCESS_GPU, key=key, labels=own | {name: labels[name] for name in ("gpu", "uuid")}, info=info)
         return Reading(
             source=SOURCE,

@@ -1,0 +1,137 @@
+"""Who holds each GPU now, and how much of it. Pure.
+
+Where a GPU is divided (MIG) its seconds are shared: a GPU instance is as much of the card as its memory is of the card's, so that
+the tenants of one card never hold more than the card together. What an instance does is what its SMs do (GPM), as far as that is
+told; the processes on it have no use of their own.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gpuwatch.catalogue.gpu import GPU, MEMORY_SIZE
+from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_SM_ACTIVE
+from gpuwatch.catalogue.process import JOB_GPU, PROCESS_GPU, PROCESS_GPU_MEMORY, PROCESS_GPU_UTILIZATION
+from gpuwatch.model.view import Entry, View
+
+IDLE = 0.02  # use up to which a GPU, or an instance of one, does nothing
+
+
+@dataclass(slots=True)
+class Instance:
+    """A GPU instance: its part of the card, None where that is not told, and what its SMs do."""
+
+    size: float | None = None
+    active: float | None = None
+
+
+@dataclass(slots=True)
+class Part:
+    """What one user or job has of a GPU now.
+
+    `memory` and `share` (its use, of the card) are None where they are not known of each process; `idle` is how much of what
+    it holds does nothing.
+    """
+
+    labels: dict[str, str]
+    info: dict[str, str]
+    memory: float | None = 0.0
+    share: float | None = 0.0
+    size: float = 1.0  # of the card
+    idle: float | None = None
+    instances: set[str] = field(default_factory=set)
+
+    def add(self, entry: Entry) -> None:
+        """Add one process."""
+        memory, share = entry.values.get(PROCESS_GPU_MEMORY), entry.values.get(PROCESS_GPU_UTILIZATION)
+        self.memory = None if self.memory is None or memory is None else self.memory + memory
+        self.share = None if self.share is None or share is None else min(1.0, self.share + share)
+        if entry.target.info.get("gi"):
+            self.instances.add(entry.target.info["gi"])
+
+
+@dataclass(slots=True)
+class Present:
+    """Who holds one GPU for computing."""
+
+    users: dict[str, Part] = field(default_factory=dict)
+    jobs: dict[str, Part] = field(default_factory=dict)
+    instances: dict[str, Instance] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)  # instances with a process; "" for one on the whole GPU
+
+    def judge(self, used: float | None) -> bool | None:
+        """Say whether all that is held does nothing (None: nobody knows), and work out what each part has.
+
+        `used` is the use of the whole card.
+        """
+        for parts in (self.users, self.jobs):
+            for part in parts.values():
+                if part.instances:
+                    self.divide(part, parts)
+                    continue
+                part.idle = None if used is None else float(used <= IDLE)
+                if part.share is None and len(parts) == 1:
+                    part.share = used
+        if not self.held:
+            return None if used is None else False
+        active = [used if name == "" else self.of(name).active for name in self.held]
+        if any(amount is not None and amount > IDLE for amount in active):
+            return False
+        return None if None in active else True
+
+    def divide(self, part: Part, parts: Mapping[str, Part]) -> None:
+        """Work out what a part has of a divided GPU."""
+        mine = [(name, self.of(name)) for name in sorted(part.instances)]
+        sizes = [1 / len(self.instances.keys() | self.held) if one.size is None else one.size for _, one in mine]
+        part.size = min(1.0, sum(sizes))
+        both = [(size, one.active) for size, (_, one) in zip(sizes, mine, strict=True)]
+        told = [(size, active) for size, active in both if active is not None]
+        part.idle = sum(size for size, active in told if active <= IDLE) if told else None
+        is_alone = all(sum(name in other.instances for other in parts.values()) == 1 for name, _ in mine)
+        part.share = sum(size * active for size, active in told) if is_alone and len(told) == len(both) else None
+
+    def of(self, name: str) -> Instance:
+        """Return an instance, an unknown one where it does not answer."""
+        return self.instances.get(name) or Instance()
+
+
+def who(view: View) -> dict[str, Present]:
+    """Return who holds each GPU for computing. Who cannot be seen from here is nobody's, and graphics alone hold nothing."""
+    found: dict[str, Present] = {}
+    for entry in view.of(PROCESS_GPU):
+        info, labels = entry.target.info, entry.target.labels
+        if not entry.readings or info.get("kinds") == "graphics":
+            continue
+        now = found.setdefault(labels["uuid"], Present())
+        now.held.add(info.get("gi", ""))
+        if info.get("user"):
+            part = now.users.setdefault(info["uid"], Part({"user": info["user"]}, {}))
+            part.add(entry)
+        if labels["job"]:
+            job = {"scheduler": info["scheduler"], "job": labels["job"]}
+            whose = {**info, "user": info.get("users", "")}  # all of the job's, not only that of this process
+            facts = {name: whose[name] for name in JOB_GPU.info if whose.get(name)}
+            now.jobs.setdefault(info["key"], Part(job, facts)).add(entry)
+    sizes = {entry.target.key: entry.values.get(MEMORY_SIZE) for entry in view.of(GPU)}
+    for entry in view.of(MIG):
+        uuid = entry.target.labels["uuid"]
+        if not entry.readings or uuid not in found:
+            continue
+        whole, own = sizes.get(uuid), entry.values.get(MIG_MEMORY_SIZE)
+        size = min(1.0, own / whole) if whole and own is not None else None
+        found[uuid].instances[entry.target.labels["gpu_instance"]] = Instance(size, entry.values.get(MIG_SM_ACTIVE))
+    return found
+
+
+def weights(parts: Mapping[str, Part]) -> dict[str, float]:
+    """Return how the energy is shared: by use where that is known of all and anybody uses it, else by what they hold."""
+    shares = [part.share for part in parts.values()]
+    total = sum(known(shares)) if None not in shares else 0.0
+    if total <= 0:
+        held = sum(part.size for part in parts.values())
+        return {key: part.size / held if held else 1 / len(parts) for key, part in parts.items()}
+    return {key: (part.share or 0.0) / total for key, part in parts.items()}
+
+
+def known(numbers: Iterable[float | None]) -> list[float]:
+    """Return the numbers that are known."""
+    return [number for number in numbers if number is not None]
