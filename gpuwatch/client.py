@@ -7,6 +7,7 @@ wait gets what is left of the whole. Errors name the address, never a password o
 import base64
 import http.client
 import io
+import json
 import queue
 import socket
 import ssl
@@ -38,6 +39,13 @@ class Reply:
 
     status: int
     body: bytes
+
+    def json(self) -> Any:
+        """Read the body as JSON; raises ValueError where it is none, or one that no program of ours sends."""
+        try:
+            return json.loads(self.body)
+        except RecursionError:
+            raise ValueError("nested too deep") from None
 
 
 @dataclass(frozen=True, slots=True)

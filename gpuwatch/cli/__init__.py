@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         code = dispatch(words)
-        sys.stdout.flush()  # here, where a reader that has gone or a disk that is full can still be told apart
+        if sys.stdout is not None:  # None: whoever started us has closed it
+            sys.stdout.flush()  # here, where a reader that has gone or a disk that is full can still be told apart
     except BrokenPipeError:  # the reader of our output has gone: head, a pager
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

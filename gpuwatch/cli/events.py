@@ -11,7 +11,9 @@ example: dmesg | gpuwatch events --file -
 
 import argparse
 import contextlib
+import errno
 import json
+import os
 import sys
 import time
 from collections import deque
@@ -83,7 +85,7 @@ def of_daemon(args: argparse.Namespace, since: float | None) -> int:
         print(f"gpuwatch events: {said if reply.status == 400 else f'the daemon answered {reply.status}'}", file=sys.stderr)
         return CALLERS_MISTAKE if reply.status == 400 else NOT_REACHABLE
     try:
-        found = msgspec.convert(json.loads(reply.body)["events"], list[Told])
+        found = msgspec.convert(reply.json()["events"], list[Told])
     except (ValueError, KeyError, TypeError):
         print("gpuwatch events: what answers there is no gpuwatch, or one of another version", file=sys.stderr)
         return NOT_REACHABLE
@@ -118,7 +120,9 @@ def of_file(args: argparse.Namespace) -> int:
 
 
 def opened(name: str) -> contextlib.AbstractContextManager[BinaryIO]:
-    """Open a log; standard input is not ours to close."""
+    """Open a log; standard input is not ours to close, and somebody may have closed it."""
+    if name == "-" and sys.stdin is None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     return contextlib.nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb")
 
 

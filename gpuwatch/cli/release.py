@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, TextIO
 
@@ -98,7 +98,7 @@ def asked(args: argparse.Namespace, client: Client, seconds: float) -> dict[str,
         print(f"{PLACE}: {said or f'the daemon answered {reply.status}'}", file=sys.stderr)
         return NOT_REACHABLE if reply.status >= 500 else CALLERS_MISTAKE if reply.status == 400 else OUR_FAULT
     try:
-        answer = json.loads(reply.body)
+        answer = reply.json()
         return {name: answer[name] for name in ("already", "stuck", "stored", "until", "by")} | {"waits_for": ""}
     except STRANGE:
         print(f"{PLACE}: {STRANGER}", file=sys.stderr)
@@ -128,13 +128,29 @@ class Child:
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
+        self._begins = False
+        self._early = 0  # a signal that came while the command was being started
 
     def take(self, number: int, _: FrameType | None) -> None:
         """Pass a signal on; what the terminal sends to all of its foreground the command has got already."""
+        if self._begins:
+            self._early = number
+            return
         if self.process is None:
             raise SystemExit(BY_SIGNAL + number)
         if number not in (signal.SIGINT, signal.SIGQUIT) or not in_foreground():
             self.process.send_signal(number)
+
+    def begin(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start the command; raises OSError. A signal that comes meanwhile is for it."""
+        self._begins = True
+        try:
+            process = self.process = subprocess.Popen(command)
+        finally:
+            self._begins = False
+        if self._early:
+            process.send_signal(self._early)
+        return process
 
 
 @contextlib.contextmanager
@@ -160,7 +176,7 @@ def in_foreground() -> bool:
 def carried_out(args: argparse.Namespace, client: Client, child: Child, until: float) -> int:
     """Run the command and return its exit code; while it runs beyond the time, the release goes on."""
     try:
-        child.process = process = subprocess.Popen(args.command)
+        process = child.begin(args.command)
     except OSError as error:
         print(f"{PLACE}: {printable(args.command[0])}: {error.strerror}", file=sys.stderr)
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
@@ -180,7 +196,7 @@ def carried_out(args: argparse.Namespace, client: Client, child: Child, until: f
 def goes_on(args: argparse.Namespace, client: Client) -> bool:
     """Have the release go on, unless somebody has ended it; False also where no daemon answers, as while it is restarted."""
     try:
-        state = json.loads(client.get("/api/v1/release", PATIENCE).body)["state"]
+        state = client.get("/api/v1/release", PATIENCE).json()["state"]
     except (Unreachable, *STRANGE):
         return False
     return state == "released" and isinstance(asked(args, client, GRACE), dict)

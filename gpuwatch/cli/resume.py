@@ -6,7 +6,6 @@ example: gpuwatch resume
 """
 
 import argparse
-import json
 import sys
 import time
 from typing import TextIO
@@ -47,14 +46,14 @@ def resumed(args: argparse.Namespace, client: Client, out: TextIO) -> int:
         said = printable(reply.body.decode("utf-8", "replace").strip(), 400)
         print(f"{PLACE}: {said or f'the daemon answered {reply.status}'}", file=sys.stderr)
         return NOT_REACHABLE if reply.status >= 500 else OUR_FAULT
-    answer = json.loads(reply.body)
+    answer = reply.json()
     if not answer["was_released"] and answer["state"] == "attached":
         print("the GPUs were not released", file=out)
         return 0
     end = time.monotonic() + WAIT
     while answer["state"] == "attaching" and time.monotonic() < end:
         time.sleep(PAUSE)
-        answer = json.loads(client.get("/api/v1/release", PATIENCE).body)
+        answer = client.get("/api/v1/release", PATIENCE).json()
     if answer["state"] != "attached":
         words = "somebody has released them again" if answer["state"] == "released" else "they do not answer yet"
         print(f"{PLACE}: the GPUs are not back: {words}", file=sys.stderr)

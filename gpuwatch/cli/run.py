@@ -28,7 +28,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def serve(found: config.Config, *, verbose: bool, setting: str = sockets.SETTING) -> int:
-    """Listen, take the store, then run the daemon; 1 where either is somebody else's. `setting` names the TCP address."""
+    """Listen, take the store, then run the daemon; 1 where either is somebody else's. `setting` names the TCP address.
+
+    A daemon that has stopped leaves at once: all is flushed and closed, and the interpreter's own tear-down would cost a busy
+    host seconds, in which a second signal spoils the exit code.
+    """
     log_to_stderr(verbose=verbose)
     try:
         listening = sockets.sockets(found.http, os.environ, os.getpid(), setting)
@@ -36,7 +40,10 @@ def serve(found: config.Config, *, verbose: bool, setting: str = sockets.SETTING
     except (sockets.ListenError, LockedError) as error:
         print(f"gpuwatch: {error}", file=sys.stderr)
         return 1
-    return 0
+    logging.shutdown()
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    os._exit(0)
 
 
 def log_to_stderr(*, verbose: bool) -> None:

@@ -97,7 +97,7 @@ def made(reply: Reply) -> int:
     """Say that the silence is made."""
     if reply.status != 200:
         return refused(reply)
-    answer = json.loads(reply.body)
+    answer = reply.json()
     silence = answer["silence"]
     print(printable(f"{silence['id']}  silenced: {of_silence(silence, time.time())}", 1000))
     return warned(answer)
@@ -107,7 +107,7 @@ def ended(reply: Reply) -> int:
     """Say that it has ended."""
     if reply.status != 200:
         return refused(reply)
-    answer = json.loads(reply.body)
+    answer = reply.json()
     print(printable(f"{answer['silence']['id']}  has ended: {answer['silence']['of']}", 1000))
     return warned(answer)
 
@@ -128,7 +128,7 @@ def shown(reply: Reply) -> int:
     """Print the silences that are not over, one a line."""
     if reply.status != 200:
         return refused(reply)
-    page = json.loads(reply.body)
+    page = reply.json()
     if not page.get("complete", True):
         print(
             f"{PLACE}: the alert memory has not been read yet: there may be more, which do not hold until then", file=sys.stderr

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     """Ask the daemon and print what it says."""
     try:
         reply = ask.client(args).get("/api/v1/status")
-        page = json.loads(reply.body) if reply.status == 200 else None
+        page = reply.json() if reply.status == 200 else None
     except (Unreachable, ValueError) as error:
         print(f"gpuwatch status: {error}", file=sys.stderr)
         return NOT_REACHABLE
