@@ -17,7 +17,7 @@ from gpuwatch.sources.nvml.gpu import Gpu
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, GpuGoneError, Library
 from gpuwatch.sources.nvml.session import Session
 
-UNIT = 1000.0  # the header says KB/s; whether that is 1000 or 1024 bytes is not documented
+UNIT = 1000.0  # the header says KB/s; whether that is 1000 or 1024 bytes is not documented (docs/hardware-notes.md)
 DIRECTIONS = (("transmit", 0), ("receive", 1))
 SAMPLE = 0.05  # seconds that one GPU takes, with some room
 LEAD = 0.5  # seconds before the round at which the samples are ready

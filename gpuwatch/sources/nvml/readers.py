@@ -124,7 +124,7 @@ ENGINES = {
     "ofa": "nvmlDeviceGetOfaUtilization",
 }
 # reason: field in ns, policy of the old call (None where it has none). The units of 77 to 79 are not documented; ns like
-# their neighbours (nvml.md 2.5, to be verified on hardware).
+# their neighbours (docs/hardware-notes.md: to be verified first).
 EVENT_SECONDS: dict[Metric, tuple[int, int | None]] = {
     gpu.CLOCK_EVENT_SECONDS["sw_power_cap"]: (74, 0),
     gpu.CLOCK_EVENT_SECONDS["sync_boost"]: (76, 2),
