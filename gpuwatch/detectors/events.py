@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from gpuwatch.catalogue.derived import STATE
-from gpuwatch.catalogue.events import BUS_DROPS, ERRORS_OPEN, KERNEL, LOG_READ, XID
+from gpuwatch.catalogue.events import BUS_DROPS, ERRORS_OPEN, KERNEL, KERNEL_LOG_LOST, LOG_READ, XID
 from gpuwatch.catalogue.gpu import GPU, RECOVERY_ACTION
 from gpuwatch.catalogue.host import HOST
-from gpuwatch.detectors import causes, places, stories
+from gpuwatch.detectors import causes, counters, places, stories
 from gpuwatch.detectors.counters import Counters
 from gpuwatch.detectors.detector import Clockwork, derived
 from gpuwatch.detectors.places import Places
@@ -136,7 +136,8 @@ def look(view: View) -> Scene:
         if entry.values.get(RECOVERY_ACTION["none"]) == 1:
             wants_nothing[key] = entry.at(RECOVERY_ACTION["none"]) or 0.0
     boot = next((entry.target.info.get("boot_id", "") for entry in view.of(HOST)), "")
-    return Scene(boot, working, gone, wants_nothing)
+    shows = view.value(counters.KERNEL, KERNEL_LOG_LOST) is not None
+    return Scene(boot, working, gone, wants_nothing, shows)
 
 
 def told(
@@ -160,7 +161,7 @@ def told(
         readings.append(derived(target, values, {}, wall))
         if gravest is not None and level is not Severity.INFO and key not in scene.working:
             evidence |= dict.fromkeys(((target, metric) for metric in DROPPED), of_drop(gravest))
-    is_due = state.counters.is_due(state.places, state.clock.now)
+    is_due = state.counters.is_due(state.places, state.clock.now) or not scene.shows
     if is_due or XID in news:
         readings += state.counters.codes(state.places, wall)
     if is_due or news:

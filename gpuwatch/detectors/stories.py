@@ -120,6 +120,7 @@ class Scene:
     working: Mapping[str, float] = field(default_factory=dict)
     gone: Collection[str] = ()
     wants_nothing: Mapping[str, float] = field(default_factory=dict)  # since when the driver is known to want nothing done
+    shows: bool = True  # the board shows what was counted; a new one shows nothing
 
 
 def add(chronicle: Chronicle, event: Event, count: int, *, clock: float, wall: float) -> list[Story]:

@@ -103,6 +103,13 @@ def test_a_log_that_is_read_again_after_a_restart_counts_nothing_twice(tell: Tel
     assert count(story, 2, 62) == 2
 
 
+def test_what_was_counted_is_shown_with_the_first_beats_after_a_restart(tell: Tell) -> None:
+    story = tell(gpus=4).at(5)
+    story.happens(xid(62, GPU_2, story.wall, mark="boot-1:70")).at(10)
+    story.restart(away=1).at(story.now + 3)
+    assert (count(story, 2, 62), count(story, 0, 79), kernel(story, KERNEL_LOG_LOST)) == (1, 0, 0)
+
+
 def test_a_log_that_is_read_before_nvml_answers_finds_its_gpu(tell: Tell) -> None:
     story = tell(gpus=4)
     story.nvml = False
