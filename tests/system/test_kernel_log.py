@@ -13,7 +13,7 @@ def stamped(seq: int, text: str) -> str:
     return f"4,{seq},{time.monotonic_ns() // 1000},-;{text}\n"
 
 
-def test_an_xid_of_the_kernel_log_is_counted_once_over_a_restart(tmp_path: Path) -> None:
+def test_over_a_restart_an_xid_is_counted_once_and_what_was_overwritten_meanwhile_too(tmp_path: Path) -> None:
     server = GpuServer(tmp_path, gpus=2)
     log = server.host.dev / "kmsg"
     uuid, place = server.nvml.uuid(1), server.address(1).rpartition(".")[0]
@@ -23,15 +23,25 @@ def test_an_xid_of_the_kernel_log_is_counted_once_over_a_restart(tmp_path: Path)
     def count() -> float | None:
         return server.daemon.page().value("gpuwatch_xid_errors_total", uuid=uuid, xid="79")
 
+    def looked() -> float:
+        return server.daemon.page().value("gpuwatch_collector_last_success_timestamp_seconds", collector="kernel") or 0.0
+
     with server:
         server.daemon.wait_ready()
         until(lambda: count() == 1)
-    with log.open("a") as file:
-        file.write(stamped(1, f"NVRM: Xid (PCI:{place}): 31, pid=812, name=python3, Ch 00000008"))
+        with log.open("a") as file:
+            file.write("".join(stamped(seq, "usb 1-1: new device") for seq in range(1, 20)))
+        written = time.time()
+        until(lambda: looked() > written)
+        shown = looked()
+        until(lambda: looked() > shown)  # the detectors have seen what the page of the beat before showed
+    with log.open("w") as file:  # numbers 20 to 49 have come and gone
+        file.write(stamped(50, f"NVRM: Xid (PCI:{place}): 31, pid=812, name=python3, Ch 00000008"))
     with server:
         server.daemon.wait_ready()
         until(lambda: server.daemon.page().value("gpuwatch_xid_errors_total", uuid=uuid, xid="31") == 1)
         assert count() == 1
+        assert server.daemon.page().value("gpuwatch_kernel_log_lost_total") == 30
 
 
 def test_a_kernel_log_that_is_missing_is_said_and_leaves_the_host_ready(tmp_path: Path) -> None:
