@@ -63,6 +63,12 @@ class Memory(Protocol):
     def silences(self) -> Sequence[Silence]: ...
 
 
+class Ticket(Protocol):
+    """Says whether what was saved is on disk."""
+
+    def wait(self, seconds: float) -> bool: ...
+
+
 class Store(Protocol):
     """Where it is kept."""
 
@@ -75,7 +81,7 @@ class Store(Protocol):
 
     def load_state(self, name: str) -> tuple[int, bytes] | None: ...
 
-    def save_state(self, name: str, version: int, blob: bytes) -> object: ...
+    def save_state(self, name: str, version: int, blob: bytes) -> Ticket: ...
 
     def rows(self, subject: Subject, metrics: Sequence[Metric], since: float, until: float) -> Sequence[Row]: ...
 
@@ -122,6 +128,7 @@ class Remembering:
         self._build, self._boot, self._runner = build, boot, build(None)
         self._store, self._engine, self._incidents, self._notifier = store, engine, incidents, notifier
         self._has_run = False
+        self._saving: dict[str, tuple[Ticket, bytes]] = {}  # states of detectors that are not known to be on disk, by name
         self._held: deque[Event] = deque(maxlen=HELD)
         self.is_whole = False  # what earlier runs left has been taken over
 
@@ -133,6 +140,10 @@ class Remembering:
         elif self._held:
             view = replace(view, events=(*self._held, *view.events))
             self._held.clear()
+        written = {name: blob for name, (ticket, blob) in self._saving.items() if ticket.wait(0)}
+        if written:
+            self._runner.kept(written)
+            self._saving = {name: saving for name, saving in self._saving.items() if name not in written}
         return self._runner.run(view, wall)
 
     def problem(self) -> str:
@@ -146,6 +157,9 @@ class Remembering:
         self.is_whole = True
         present, self._runner = self._runner, self._build(before(self._store, self._boot))
         self._runner.restore(lambda name: self._store.load_state(f"detector.{name}"))
+        for name, version, blob in self._runner.dump():
+            if name in self._runner.passing:  # what the last run left in order is taken over: it must not be so once more
+                self._store.save_state(f"detector.{name}", version, blob)
         self._runner.keep_counts(present)
         kept = self._store.load_state(RULES)
         if kept is not None:
@@ -168,8 +182,8 @@ class Remembering:
         """Hand it to the store; `clean` says that this run is being ended in order."""
         if not self.is_whole:
             return
-        for name, version, blob in self._runner.dump():
-            self._store.save_state(f"detector.{name}", version, blob)
+        for name, version, blob in self._runner.dump(clean=clean):
+            self._saving[name] = self._store.save_state(f"detector.{name}", version, blob), blob
         self._store.save_state(RULES, VERSION, self._engine.dump(mono, wall))
         boot = self._runner.states[Reboot.name].boot_id
         if boot:  # it was judged whether this boot was asked for; before that the mark of the last boot must stay

@@ -19,7 +19,7 @@ from gpuwatch.detectors.headroom import Headroom
 from gpuwatch.detectors.inventory import Inventory
 from gpuwatch.detectors.reboot import Before, Reboot
 from gpuwatch.detectors.smart_age import SmartAge
-from gpuwatch.detectors.usage import Usage
+from gpuwatch.detectors.usage import Usage, joined
 from gpuwatch.model.event import Event
 from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.metric import Metric
@@ -102,6 +102,9 @@ class Runner:
         self.states: dict[str, Any] = {detector.name: detector.initial() for detector in self.detectors}
         self.failures = dict.fromkeys(self.states, 0)
         self.failing: set[str] = set()
+        self.passing = {
+            one.name for one in self.detectors if isinstance(one, Accumulate)
+        }  # what they count goes on after a stop only
 
     def run(self, view: View, wall: float) -> Findings:
         """Let every detector look at one beat; returns one derived reading a target, the evidence, and what happened."""
@@ -136,18 +139,40 @@ class Runner:
         return findings
 
     def keep_counts(self, present: "Runner") -> None:
-        """Go on with the sums of `present` where it has begun to count: a counter that leaps to an old total is a huge rate."""
+        """Go on with what `present` has counted, where it has begun before the states of an earlier run could be read.
+
+        The accounts, which have not been told yet, are added to the old ones. Counters that were told go on as they are: one
+        that leaps to an old total is a huge rate.
+        """
         for detector in self.detectors:
-            if isinstance(detector, (Accumulate, Usage)) and present.states[detector.name] != detector.initial():
+            if isinstance(detector, Accumulate) and present.states[detector.name] != detector.initial():
                 self.states[detector.name] = present.states[detector.name]
+            elif isinstance(detector, Usage):
+                self.states[detector.name] = joined(self.states[detector.name], present.states[detector.name])
+
+    def kept(self, blobs: Mapping[str, bytes]) -> None:
+        """Take that these states, as `dump` gave them, are on disk by now."""
+        for detector in self.detectors:
+            if isinstance(detector, Usage) and detector.name in blobs:
+                detector.written = msgspec.msgpack.decode(blobs[detector.name], type=type(detector.initial()))
 
     def problem(self) -> str:
         """Return which detectors fail, "" while none does."""
         return f"detectors that fail: {', '.join(sorted(self.failing))}" if self.failing else ""
 
-    def dump(self) -> list[tuple[str, int, bytes]]:
-        """Return name, version and state of each detector, for the store."""
-        return [(one.name, one.version, msgspec.msgpack.encode(self.states[one.name])) for one in self.detectors]
+    def dump(self, *, clean: bool = False) -> list[tuple[str, int, bytes]]:
+        """Return name, version and state of each detector, for the store; `clean`: it is the last one of this run.
+
+        Before that, counters that are told as they are leave nothing behind: they would fall after a kill.
+        """
+        return [
+            (
+                one.name,
+                one.version,
+                msgspec.msgpack.encode(self.states[one.name] if clean or one.name not in self.passing else one.initial()),
+            )
+            for one in self.detectors
+        ]
 
     def restore(self, load: Callable[[str], tuple[int, bytes] | None]) -> None:
         """Take over what `dump` gave; `load` returns version and state by name. What cannot be read begins afresh."""
@@ -165,6 +190,7 @@ class Runner:
                 self.states[detector.name] = msgspec.msgpack.decode(blob, type=type(detector.initial()))
             except msgspec.MsgspecError as error:
                 log.warning("detector %s begins afresh: its state cannot be read: %s", detector.name, error)
+        self.kept({one.name: msgspec.msgpack.encode(self.states[one.name]) for one in self.detectors if isinstance(one, Usage)})
 
 
 def together(first: Evidence, second: Evidence) -> Evidence:

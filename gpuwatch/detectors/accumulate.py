@@ -2,6 +2,10 @@
 
 Each looks at `Reading.at`, so that one value is not counted twice, and at the wall time between two readings: more than
 three periods, or a step back, is a gap of which nothing is counted.
+
+A counter that falls is taken for one that has begun anew, and its whole value counted again. So these go on where an orderly stop
+left them, and begin at 0 after any other end, as those of the driver do after a reboot: that is exact for a rate and an increase,
+and they are told as they are, every beat. The same where the sums of an earlier run come late: these here have begun by then.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,14 @@
 Counted from the GPU's own fast readings, so that no time counts twice, and while we were down nothing is counted. A few users
 and jobs of each GPU have series of their own, the others are "other" together. Who has a series keeps it while he is there, and
 what was counted as "other" stays there, so that no counter ever falls. Who holds a part of a divided GPU (MIG) has that part of
-its seconds. What was never known of an account, such as the use of processes on a divided GPU without GPM, is absent, not 0.
+its seconds.
+
+A sum that has been told never falls, however we end: Prometheus takes a fall for a reset and adds the whole total once more. So
+only what is on disk is told, and the sums go on in steps of one save, a minute: what a kill takes is at most that minute, and
+nobody has been told of it. (To go on from 0 would lose the total, and to add in advance what may come would charge people for
+what never did.) Until it is known what is on disk, no sum is told, so that sums from before may come late and be added.
+
+What was never known of an account, such as the use of processes on a divided GPU without GPM, is absent, not 0.
 """
 
 from collections.abc import Mapping
@@ -88,13 +95,17 @@ class State(msgspec.Struct):
 
 
 class Usage:
-    """The detector. `period` is that of the fast tier, `users` and `jobs` how many of a GPU have series of their own."""
+    """The detector. `period` is that of the fast tier, `users` and `jobs` how many of a GPU have series of their own.
+
+    `written` are the books as they are on disk, None where that is not known.
+    """
 
     name = "usage"
     version = 1
 
     def __init__(self, period: float, users: int, jobs: int) -> None:
         self.period, self.users, self.jobs = period, users, jobs
+        self.written: State | None = None
 
     def initial(self) -> State:
         """Return empty books."""
@@ -162,21 +173,54 @@ class Usage:
 
     def said(self, book: Book, now: Present, gpu: Target, wall: float) -> list[Reading]:
         """Return the sums of one GPU."""
-        found = [] if book.idle is None else [derived(gpu, {GPU_IDLE_ALLOCATED: book.idle}, {}, wall)]
+        written = None if self.written is None else self.written.gpus.get(gpu.key, Book())
+        idle = None if written is None or book.idle is None else written.idle or 0.0
+        found = [] if idle is None else [derived(gpu, {GPU_IDLE_ALLOCATED: idle}, {}, wall)]
         for kind, accounts, parts in ((USERS, book.users, now.users), (JOBS, book.jobs, now.jobs)):
+            told = None if written is None else written.users if kind is USERS else written.jobs
             hidden = [part for key, part in parts.items() if key not in accounts or not accounts[key].shown]
             for key, account in accounts.items():
                 if not account.shown or (kind is JOBS and wall - account.seen > LINGER):
                     continue
                 mine = hidden if key == OTHER else [parts[key]] if key in parts else []
-                found.append(of(account, key, kind, mine, gpu=gpu, wall=wall))
+                sums = None if told is None else counted(told, key, account)
+                found.append(of(account, key, kind, mine, sums, gpu=gpu, wall=wall))
         return found
 
 
-def of(account: Account, key: str, kind: Kind, parts: list[Part], *, gpu: Target, wall: float) -> Reading:
-    """Return what one user or job has had of one GPU."""
+def counted(written: Mapping[str, Account], key: str, account: Account) -> Account:
+    """Return the sums of an account that are on disk; what is not known of it now is not told from then either."""
+    same = next((one for one in written.values() if one.labels == account.labels), None)  # the series comes before the account
+    found = same or written.get(key) or Account(account.labels)
+    return Account(
+        account.labels,
+        busy=None if account.busy is None else found.busy or 0.0,
+        held=found.held,
+        idle=None if account.idle is None else found.idle or 0.0,
+        energy=found.energy,
+    )
+
+
+def joined(old: State, new: State) -> State:
+    """Return the books of two runs as one, where `new` was begun before `old` could be read."""
+    for key, book in old.gpus.items():
+        mine = new.gpus.get(key)
+        if mine is None:
+            continue
+        book.at, book.idle = mine.at, added(book.idle, mine.idle)
+        for before, begun in ((book.users, mine.users), (book.jobs, mine.jobs)):
+            for name, account in begun.items():
+                same = [each for each, one in before.items() if each == name or one.labels == account.labels]
+                for each in same:
+                    account.take(before.pop(each))
+                before[name] = account
+    return State({**{key: book for key, book in new.gpus.items() if key not in old.gpus}, **old.gpus})
+
+
+def of(account: Account, key: str, kind: Kind, parts: list[Part], counts: Account | None, *, gpu: Target, wall: float) -> Reading:
+    """Return what one user or job has of one GPU, and has had of it as far as that is on disk."""
     memory, *counters = kind.metrics
-    sums = (account.busy, account.held, account.idle, account.energy)
+    sums = (None,) * 4 if counts is None else (counts.busy, counts.held, counts.idle, counts.energy)
     amounts = [part.memory for part in parts]
     total = None if None in amounts else sum(known(amounts))
     numbers = dict(zip((memory, *counters), (total, *sums), strict=True))

@@ -104,6 +104,7 @@ def main() -> None:
             view = board.view(wall, time.monotonic())
             began = time.thread_time()
             accounts, found = usage.step(accounts, view, wall)
+            usage.written = accounts
             watched, _ = ended.step(watched, view, wall)
             spent.append(time.thread_time() - began)
             for reading in found.readings:

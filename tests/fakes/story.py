@@ -153,7 +153,7 @@ class Story:
 
     def save(self) -> None:
         """Hand all states to the store, as the daemon does once a minute."""
-        self.blobs = {name: (version, blob) for name, version, blob in self.runner.dump()}
+        self.blobs = {name: (version, blob) for name, version, blob in self.runner.dump(clean=True)}
         self.blobs["engine"] = (1, self.engine.dump(self.mono, self.wall))
 
     def pass_time(self, seconds: float) -> None:

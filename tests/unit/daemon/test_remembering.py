@@ -11,7 +11,9 @@ from gpuwatch import detectors
 from gpuwatch.catalogue import gpu
 from gpuwatch.config import Config
 from gpuwatch.daemon.remembering import Remembering, before
+from gpuwatch.detectors.accumulate import State as Sums
 from gpuwatch.detectors.reboot import Before
+from gpuwatch.detectors.usage import Book, State, Usage
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
 from gpuwatch.model.finding import Findings
@@ -34,6 +36,17 @@ class Row:
 
 
 @dataclass
+class Ticket:
+    """Says whether a blob is on disk."""
+
+    store: "Store"
+
+    def wait(self, _: float) -> bool:
+        """Return whether the disk takes anything."""
+        return self.store.writes
+
+
+@dataclass
 class Store:
     """A store in memory, that remembers from a moment on."""
 
@@ -42,6 +55,7 @@ class Store:
     asked: list[tuple[float, float]] = field(default_factory=list)
     kept: list[Row] = field(default_factory=list)
     hangs: threading.Event | None = None
+    writes: bool = True
 
     def memory(self) -> Memory:
         """Return nothing."""
@@ -57,9 +71,10 @@ class Store:
         """Return a blob."""
         return self.blobs.get(name)
 
-    def save_state(self, name: str, version: int, blob: bytes) -> None:
+    def save_state(self, name: str, version: int, blob: bytes) -> Ticket:
         """Keep a blob."""
         self.blobs[name] = version, blob
+        return Ticket(self)
 
     def rows(self, subject: Subject, metrics: Sequence[Metric], since: float, until: float) -> list[Row]:
         """Return the rows of that time."""
@@ -171,3 +186,30 @@ def test_what_happens_before_the_memory_can_be_read_is_judged_at_once_and_again_
     beat("third")
     beat("fourth")
     assert seen == [("first",), ("second",), ("first", "second", "third"), ("fourth",)]
+
+
+def test_accounts_are_told_only_as_far_as_the_disk_has_them() -> None:
+    store = Store(writes=False)
+    here = run(store)
+    here.recall(1, 1)
+    (usage,) = [one for one in here._runner.detectors if isinstance(one, Usage)]
+    assert usage.written == State()
+    here._runner.states["usage"] = State({"GPU-1": Book(7.0)})
+    here.save(2, 2)
+    here.run(View(3, {}), 3)
+    assert usage.written == State()
+    store.writes = True
+    here.run(View(4, {}), 4)
+    assert usage.written == State({"GPU-1": Book(7.0)})
+
+
+def test_counters_go_on_once_from_an_orderly_stop() -> None:
+    store = Store()
+    first = run(store)
+    first.recall(1, 1)
+    first._runner.states["accumulate"] = Sums({"GPU-1": {}})
+    first.save(2, 2, clean=True)
+    second, third = run(store), run(store)
+    second.recall(3, 3)  # and is killed before it has saved anything
+    third.recall(4, 4)
+    assert (second._runner.states["accumulate"], third._runner.states["accumulate"]) == (Sums({"GPU-1": {}}), Sums())

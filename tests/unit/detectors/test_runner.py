@@ -13,6 +13,8 @@ from gpuwatch.config import Config
 from gpuwatch.detectors.accumulate import State as Sums
 from gpuwatch.detectors.accumulate import Sum
 from gpuwatch.detectors.reboot import Before
+from gpuwatch.detectors.usage import Account, Book
+from gpuwatch.detectors.usage import State as Books
 from gpuwatch.model.finding import Findings
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
@@ -96,7 +98,7 @@ def test_every_state_survives_the_store(tell: Callable[..., Story]) -> None:
     story.save()
     again = detectors.Runner(detectors.build(story.config, None))
     again.restore(story.blobs.get)
-    assert again.dump() == story.runner.dump()
+    assert again.dump(clean=True) == story.runner.dump(clean=True)
 
 
 def test_every_piece_of_evidence_has_the_words_that_are_declared(tell: Callable[..., Story]) -> None:
@@ -128,6 +130,27 @@ def test_sums_that_have_begun_go_on_where_the_old_ones_come_late() -> None:
     begun.states["accumulate"] = Sums({"GPU-1": {"energy_joules_total": Sum(total=5.0)}})
     for present, total in ((begun, 5.0), (calm, 1e9)):
         fresh = detectors.Runner(detectors.build(Config(), None))
-        fresh.restore({name: (version, blob) for name, version, blob in old.dump()}.get)
+        fresh.restore({name: (version, blob) for name, version, blob in old.dump(clean=True)}.get)
         fresh.keep_counts(present)
         assert fresh.states["accumulate"].gpus["GPU-1"]["energy_joules_total"].total == total
+
+
+def test_counters_that_are_told_as_they_are_begin_at_0_after_a_kill() -> None:
+    """A fall is taken for a reset and the whole value counted again, so that what a kill leaves must not be gone on with."""
+    old, fresh = (detectors.Runner(detectors.build(Config(), None)) for _ in range(2))
+    old.states["accumulate"] = Sums({"GPU-1": {"energy_joules_total": Sum(total=1e9)}})
+    fresh.restore({name: (version, blob) for name, version, blob in old.dump()}.get)
+    assert fresh.states["accumulate"] == Sums()
+
+
+def test_accounts_that_come_late_are_added_to_what_was_counted_meanwhile() -> None:
+    old, begun, fresh = (detectors.Runner(detectors.build(Config(), None)) for _ in range(3))
+    old.states["usage"] = Books(
+        {"GPU-1": Book(users={"1": Account({"user": "ann"}, held=100.0, busy=1.0), "2": Account({"user": "bob"})})}
+    )
+    begun.states["usage"] = Books({"GPU-1": Book(9.0, users={"1": Account({"user": "ann"}, held=5.0)}), "GPU-2": Book(8.0)})
+    fresh.restore({name: (version, blob) for name, version, blob in old.dump()}.get)
+    fresh.keep_counts(begun)
+    books = fresh.states["usage"].gpus
+    assert (books["GPU-1"].at, books["GPU-2"].at, set(books["GPU-1"].users)) == (9.0, 8.0, {"1", "2"})
+    assert (books["GPU-1"].users["1"].held, books["GPU-1"].users["1"].busy) == (105.0, 1.0)

@@ -34,6 +34,7 @@ class Host:
         self.detector = Usage(1.0, users, jobs)
         self.state = State()
         self.wall = START
+        self.is_saved = True  # after every beat
         self.utilization: float | None = 0.5
         self.power: float | None = 300.0
         self.people: list[tuple[str, str, int, str, dict[str, float | None]]] = []
@@ -82,7 +83,11 @@ class Host:
             entries |= [
                 entry(part, "nvml", Tier.NORMAL, at, {metric: value for metric, value in found.items() if value is not None})
             ]
-        self.state, findings = self.detector.step(self.state, View(self.wall, MappingProxyType(entries)), self.wall)
+        view = View(self.wall, MappingProxyType(entries))
+        self.state, findings = self.detector.step(self.state, view, self.wall)
+        if self.is_saved:
+            self.detector.written = self.copy()
+            self.state, findings = self.detector.step(self.state, view, self.wall)  # the same reading is counted once
         self.said = list(findings.readings)
 
     def gpu(self, number: int, at: float) -> tuple[Target, Entry]:
@@ -91,9 +96,15 @@ class Host:
         values = {UTILIZATION: self.utilization, POWER: self.power, MEMORY_SIZE: 40.0 * GIB}
         return entry(target, "nvml", Tier.FAST, at, {metric: value for metric, value in values.items() if value is not None})
 
-    def restart(self) -> None:
+    def copy(self) -> State:
+        """Return the state as the store has it."""
+        return msgspec.msgpack.decode(msgspec.msgpack.encode(self.state), type=State)
+
+    def restart(self, kept: State | None = None) -> None:
         """Have the daemon restarted: what was stored is all that is known."""
-        self.state = msgspec.msgpack.decode(msgspec.msgpack.encode(self.state), type=State)
+        self.detector = Usage(1.0, self.detector.users, self.detector.jobs)
+        self.state = kept or self.copy()
+        self.detector.written = self.copy()
 
     def user(self, name: str, what: str, gpu: int = 0) -> float | None:
         """Return what is said of a user."""
@@ -304,3 +315,43 @@ def test_a_tenant_of_two_instances_holds_both_and_of_two_tenants_of_one_nobody_s
     host = divided(0.4).on("u0", "j9", instance="1", share=None).go_on(101)
     assert (host.user("u0", "held"), host.user("u1", "held")) == (25.0, 12.5)
     assert [None, None, pytest.approx(5.0)] == [host.user(f"u{number}", "busy") for number in range(3)]
+
+
+@pytest.mark.parametrize("killed_after", [1, 5, 59, 61, 119])
+def test_no_sum_that_was_told_falls_over_a_kill(killed_after: int) -> None:
+    host = Host().on("ann", "train")
+    host.is_saved, kept = False, State()
+    host.detector.written = State()
+    told = [0.0]
+    for second in range(1, 400):
+        if second == 200 + killed_after:
+            host.restart(kept)
+        host.go_on(1)
+        told.append(host.user("ann", "held") or 0.0)
+        if second % 60 == 0:
+            kept = host.copy()
+            host.detector.written = host.copy()
+    assert told == sorted(told)
+    assert told[-1] >= 399 - 2 * 60 - 3  # the last minute before the kill, and the one that is not saved yet
+
+
+def test_no_sum_is_told_before_it_is_known_what_is_on_disk() -> None:
+    host = Host().on("ann", "train")
+    host.is_saved = False
+    host.go_on(20)
+    assert (host.user("ann", "held"), host.value(GPU, {"gpu": "0"}, GPU_IDLE_ALLOCATED)) == (None, None)
+    assert host.user("ann", "memory") == GIB
+
+
+def test_a_series_that_two_accounts_have_had_does_not_fall_before_it_is_saved() -> None:
+    host = Host().on("ann", "train")
+    host.ids["train"] = "0123"
+    host.go_on(101)
+    host.ids = {"4567": "4567"}
+    host.empty().on("ann", "4567").go_on(10)
+    host.is_saved, host.ids = False, {"train": "4567"}
+    host.empty().on("ann", "train").go_on(1)
+    assert host.job("train", "held") == 100.0
+    host.is_saved = True
+    host.go_on(1)
+    assert host.job("train", "held") == 112.0
