@@ -15,6 +15,7 @@ from typing import Any
 from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, ask
 from gpuwatch.client import Unreachable
 from gpuwatch.model.escape import printable
+from gpuwatch.model.silence import DAY
 
 BAD_VERDICTS = {"warn", "fail"}
 
@@ -154,9 +155,9 @@ def released(page: dict[str, Any]) -> bool:
 def of_release(release: dict[str, Any]) -> str:
     """Return when a release ends, and by whom it is."""
     until = time.localtime(release["until"])
-    is_today = time.strftime("%j", until) == time.strftime("%j")
+    is_near = abs(release["until"] - time.time()) < DAY / 2  # over midnight, too, the time of day says it
     waits = f", and longer while {release['waits_for']} is at work" if release.get("waits_for") else ""
-    return f"released until {time.strftime('%H:%M' if is_today else '%Y-%m-%d %H:%M', until)} by {release['by']}{waits}"
+    return f"released until {time.strftime('%H:%M' if is_near else '%Y-%m-%d %H:%M', until)} by {release['by']}{waits}"
 
 
 def number(found: float | None, otherwise: int) -> str:

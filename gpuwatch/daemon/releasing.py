@@ -347,6 +347,6 @@ def read(stored: tuple[int, bytes] | None) -> Kept | None:
 
 
 def clock_time(wall: float) -> str:
-    """Write a time for people: of day where that is today or tomorrow's night, else with its date."""
+    """Write a time for people: of day where that is within twelve hours, else with its date."""
     found = time.localtime(wall)
-    return time.strftime("%H:%M" if 0 <= wall - time.time() < DAY / 2 else "%Y-%m-%d %H:%M", found)
+    return time.strftime("%H:%M" if abs(wall - time.time()) < DAY / 2 else "%Y-%m-%d %H:%M", found)
