@@ -6,9 +6,11 @@ threads of their own (`lookups.py`), and numbers stand in their place until they
 A further runtime or scheduler: its pattern in `home.py`, and where its names are in `containers.py`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from gpuwatch.catalogue.own import OWN, QUEUE, QUEUE_DROPPED
 from gpuwatch.catalogue.process import (
@@ -21,13 +23,10 @@ from gpuwatch.catalogue.process import (
     JOB_CPU_THROTTLED,
     JOB_GPU_ACCESS_MISSING,
     PROCESS,
-    PROCESS_BLOCKED,
-    PROCESS_CPU,
     PROCESS_GPU,
     PROCESS_GPU_MEMORY,
     PROCESS_GPU_UTILIZATION,
     PROCESS_IO_WAIT,
-    PROCESS_RESIDENT,
     PROCESSES_DROPPED,
 )
 from gpuwatch.config import Config
@@ -48,8 +47,20 @@ from gpuwatch.sources.look import Look
 from gpuwatch.sources.source import Answer, Source
 
 SOURCE = "jobs"
-NUMBERS = (PROCESS_CPU, PROCESS_RESIDENT, PROCESS_BLOCKED, PROCESS_IO_WAIT)
+NOTHING: Mapping[Metric, Absence] = MappingProxyType({})
+UNACCOUNTED: Mapping[Metric, Absence] = MappingProxyType({PROCESS_IO_WAIT: Absence.UNSUPPORTED})
 MOVED = {HOLDER_MEMORY: PROCESS_GPU_MEMORY, HOLDER_UTILIZATION: PROCESS_GPU_UTILIZATION}
+
+TURNS = 2  # rounds in which each loader is read once: there are many, and what they use is wanted over minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A process whose CPU is followed. `turn` is that of a loader, None for who is on a GPU."""
+
+    target: Target
+    ticks: int
+    turn: int | None
 
 
 class Jobs:
@@ -65,7 +76,8 @@ class Jobs:
         self._hierarchies = Hierarchies(self._sys)
         self._thorough = True  # in the next normal round
         self._accounted = False
-        self._followed: dict[int, tuple[Target, int]] = {}  # by pid, with its ticks
+        self._followed: dict[int, Followed] = {}  # by pid
+        self._turn = 0
         self._told: dict[Target, None] = {}
 
     def ask(self, tier: Tier, skip: frozenset[str], answer: Answer) -> None:  # noqa: ARG002 - nothing here can hang
@@ -100,21 +112,23 @@ class Jobs:
         wanted = {pid: ticks for pid, ticks in chosen if ticks is not None}  # in order: nothing may hang on that of a set
         roll = self._caller.call(wanted, thorough=self._thorough)
         self._thorough = False
+        facts = {job.key: facts_of(job) for job in roll.jobs.values()}
         told = [
-            *(self._held(entry, roll) for entry in holders if identity(entry) in chosen),
-            *(self._job(job) for job in roll.jobs.values()),
+            *(self._held(entry, roll, facts) for entry in holders if identity(entry) in chosen),
+            *(self._job(job, facts[job.key]) for job in roll.jobs.values()),
         ]
         for reading in told:
             answer.reading(reading)
-        self._end((target for target in self._told if target not in {one.target for one in told}), Tier.NORMAL, answer)
-        self._told = dict.fromkeys(one.target for one in told)
-        self._take(roll, holders, answer)
+        now = dict.fromkeys(one.target for one in told)
+        self._end([target for target in self._told if target not in now], Tier.NORMAL, answer)
+        self._told = now
+        self._take(roll, facts, holders, answer)
         answer.reading(self._reading(Target(subject=OWN, key=""), {PROCESSES_DROPPED: float(dropped + roll.dropped)}))
         for what, count in ((one.what, one.dropped) for one in (self._users, self._names)):
             queue = Target(subject=QUEUE, key=what, labels={"queue": what})
             answer.reading(self._reading(queue, {QUEUE_DROPPED: float(count)}))
 
-    def _take(self, roll: Roll, holders: Iterable[Entry], answer: Answer) -> None:
+    def _take(self, roll: Roll, facts: Mapping[str, Mapping[str, str]], holders: Iterable[Entry], answer: Answer) -> None:
         """Take on those whose CPU is followed from now on; those who are no longer among them are over."""
         places: dict[int, dict[str, Entry]] = {}
         for entry in holders:
@@ -122,44 +136,55 @@ class Jobs:
             if ticks is not None:
                 places.setdefault(pid, {})[entry.target.labels["uuid"]] = entry
         before, self._followed = self._followed, {}
-        for one, job, role in everybody(roll.jobs.values()):
+        everyone = everybody(roll.jobs.values())
+        for number, (one, job, role) in enumerate(everyone):
             gpus = list(places.get(one.pid, {}).values()) if role == "gpu" else []
             where = {name: gpus[0].target.labels[name] for name in ("gpu", "uuid")} if len(gpus) == 1 else {}
             labels = labels_of(one, job, role) | where
-            target = Target(subject=PROCESS, key=one.key, labels=labels, info=facts_of(job, one))
-            self._followed[one.pid] = target, one.ticks
-        present = {target for target, _ in self._followed.values()}
-        self._end((target for target, _ in before.values() if target not in present), Tier.FAST, answer)
-        if not before:
-            self._follow(answer)
+            target = Target(subject=PROCESS, key=one.key, labels=labels, info=owned(facts[job.key], one, job))
+            known = before.get(one.pid)
+            turn = None if role == "gpu" else number % TURNS if known is None or known.turn is None else known.turn
+            self._followed[one.pid] = Followed(target, one.ticks, turn)
+        present = {one.target for one in self._followed.values()}
+        self._end([one.target for one in before.values() if one.target not in present], Tier.FAST, answer)
+        gone = {one.target for one in before.values()}
+        self._read([pid for pid, one in self._followed.items() if one.target not in gone], answer)
 
     def _follow(self, answer: Answer) -> None:
-        """Tell what the known processes use now."""
-        for pid, (target, ticks) in list(self._followed.items()):
-            at, started = self._clock.wall(), self._clock.mono()
+        """Tell what the known processes use now: those on GPUs each time, a part of their loaders in turn."""
+        self._turn = (self._turn + 1) % TURNS
+        self._read([pid for pid, one in self._followed.items() if one.turn is None or one.turn == self._turn], answer)
+
+    def _read(self, pids: Iterable[int], answer: Answer) -> None:
+        """Tell what these processes use now."""
+        started = self._clock.mono()
+        at = self._clock.wall()  # a round takes a few milliseconds: one time stands for all
+        for pid in pids:
+            target, ticks = self._followed[pid].target, self._followed[pid].ticks
             found = process.stat(self._proc, pid)
             if found is None or found.ticks != ticks:  # its number may be another one's by now
                 del self._followed[pid]
                 self._end((target,), Tier.FAST, answer)
                 continue
             values = process.values(found, accounted=self._accounted)
-            absent = {metric: Absence.UNSUPPORTED for metric in NUMBERS if metric not in values}
-            took = self._clock.mono() - started
+            absent = NOTHING if PROCESS_IO_WAIT in values else UNACCOUNTED
+            ended = self._clock.mono()
+            took, started = ended - started, ended
             answer.reading(Reading(source=SOURCE, tier=Tier.FAST, target=target, at=at, took=took, values=values, absent=absent))
 
-    def _held(self, entry: Entry, roll: Roll) -> Reading:
+    def _held(self, entry: Entry, roll: Roll, facts: Mapping[str, Mapping[str, str]]) -> Reading:
         """Return what NVML says of one process on one GPU, with its name and job."""
         pid, _ = identity(entry)
         labels, info = entry.target.labels, dict(entry.target.info)
         job = roll.of.get(pid)
-        one = next((one for one in job.gpus if one.pid == pid), None) if job is not None else None
+        one = roll.gpus.get(pid)
         if one is None or job is None:  # not visible from here, or just ended
             own = {"pid": str(pid), "start": "", "command": "", "job": "", "role": "gpu"}
             key = entry.target.key
         else:
             own = labels_of(one, job, "gpu")
             key = f"{labels['uuid']}/{labels['gi']}/{labels['ci']}/{one.key}"
-            info |= facts_of(job, one)
+            info |= owned(facts[job.key], one, job)
         info |= {"gi": labels["gi"]} if labels["gi"] else {}
         target = Target(subject=PROCESS_GPU, key=key, labels=own | {name: labels[name] for name in ("gpu", "uuid")}, info=info)
         return Reading(
@@ -172,10 +197,10 @@ class Jobs:
             absent={MOVED[metric]: why for metric, why in entry.absent.items()},
         )
 
-    def _job(self, job: Job) -> Reading:
+    def _job(self, job: Job, facts: Mapping[str, str]) -> Reading:
         """Return what a job has used of the CPU, and may use."""
         paths, marker = job.gpus[0].groups, job.home.marker
-        target = Target(subject=JOB, key=job.key, labels={"scheduler": job.scheduler, "job": job.name}, info=facts_of(job))
+        target = Target(subject=JOB, key=job.key, labels={"scheduler": job.scheduler, "job": job.name}, info=facts)
         look = Look(SOURCE, Tier.NORMAL, target, self._clock)
         if marker:
             look.take(JOB_CPU, lambda: self._hierarchies.cpu_seconds(paths, marker))
@@ -227,14 +252,20 @@ def labels_of(one: Process, job: Job, role: str) -> dict[str, str]:
     return {"pid": str(one.pid), "start": str(one.start), "command": one.comm, "job": job.name, "role": role}
 
 
-def facts_of(job: Job, one: Process | None = None) -> dict[str, str]:
-    """Return the text facts of a job, or of one of its processes: that has its own owner, and `users` are those of the job."""
-    facts = job.info | {"scheduler": job.scheduler, "key": job.key}
-    if one is None:
-        return facts
-    users, user = facts.pop("user", ""), job.owner(one)
-    facts |= {"users": users} if users else {}
-    return facts | ({"user": user, "uid": str(one.uid)} if user else {})
+def facts_of(job: Job) -> dict[str, str]:
+    """Return the text facts of a job."""
+    return job.info | {"scheduler": job.scheduler, "key": job.key}
+
+
+def owned(facts: Mapping[str, str], one: Process, job: Job) -> dict[str, str]:
+    """Return the text facts of a process: those of its job, whose users are `users`, and its own owner as `user`."""
+    own = dict(facts)
+    users, user = own.pop("user", ""), job.owner(one)
+    if users:
+        own["users"] = users
+    if user:
+        own["user"], own["uid"] = user, str(one.uid)
+    return own
 
 
 def source(config: Config, clock: Clock, view: Callable[[], View]) -> Source:

@@ -62,7 +62,7 @@ def stat(proc: str, pid: int) -> Stat | None:
             head, _, tail = os.read(descriptor, LONGEST).rpartition(b")")
         finally:
             os.close(descriptor)
-        found = tail.split()
+        found = tail.split(None, IO_TICKS + 1)
         state = found[STATE].decode()
         if state in "XZ":
             return None

@@ -58,10 +58,11 @@ class Job:
 
 @dataclass(slots=True)
 class Roll:
-    """All of them. `jobs` by key; `of` says to which each process belongs."""
+    """All of them. `jobs` by key; `of` says to which each process belongs, `gpus` who is on a GPU."""
 
     jobs: dict[str, Job] = field(default_factory=dict)
     of: dict[int, Job] = field(default_factory=dict)
+    gpus: dict[int, Process] = field(default_factory=dict)
     dropped: int = 0
 
 
@@ -75,6 +76,7 @@ class Caller:
         self._met: dict[int, Process] = {}
         self._round: dict[int, Process | None] = {}
         self._thorough = True
+        self._leaves: set[int] = set()
 
     def call(self, wanted: Mapping[int, int], *, thorough: bool) -> Roll:
         """Return who is there of these processes (ticks by pid), with their jobs and loaders, in the order in which they come.
@@ -83,12 +85,12 @@ class Caller:
         """
         self._round, self._thorough = {}, thorough
         roll = Roll()
-        children = Children(self._proc, thorough, Budget())
+        children = Children(self._proc, thorough, Budget(), self._leaves)
         present = [one for pid, ticks in wanted.items() if (one := self._meet(pid)) is not None and one.ticks == ticks]
         for one in present:
             job = self._job(one, roll)
             job.gpus.append(one)
-            roll.of[one.pid] = job
+            roll.of[one.pid], roll.gpus[one.pid] = job, one
         for one in present:
             self._follow(one, roll, children, wanted)
         for job in roll.jobs.values():
@@ -96,6 +98,7 @@ class Caller:
             job.owners = {uid: self._users(uid) or "" for uid in numbers if uid is not None}
         tell_apart(roll.jobs.values())
         roll.dropped += children.budget.dropped
+        self._leaves = children.without - wanted.keys()  # loaders that fork none; a process on a GPU may begin to any time
         self._met = {pid: one for pid, one in self._round.items() if one is not None}
         return roll
 

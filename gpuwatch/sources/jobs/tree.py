@@ -39,10 +39,19 @@ class Children:
     proc: str
     every_thread: bool  # children of its other threads too: dear, and few programs fork there
     budget: Budget = field(default_factory=Budget)
+    leaves: Collection[int] = ()  # who had none at the last look: asked again only where every thread is
+    without: set[int] = field(default_factory=set)  # who has none now
     _scanned: dict[int, list[int]] | None = None
 
     def of(self, pid: int) -> list[int]:
         """Return the children of a process, at most those that the budget has room for."""
+        found = [] if pid in self.leaves and not self.every_thread else self._ask(pid)
+        if not found and self.budget.reads > 0:
+            self.without.add(pid)
+        return found
+
+    def _ask(self, pid: int) -> list[int]:
+        """Ask the kernel."""
         folder = f"{self.proc}/{pid}/task"
         threads = sysfs.entries(folder)[: max(1, self.budget.reads)] if self.every_thread else [str(pid)]
         found: list[int] = []

@@ -1,6 +1,7 @@
 """The processes on GPUs with owner, command, job and loaders, on fake hosts."""
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -317,3 +318,36 @@ def test_names_that_were_not_looked_up_for_want_of_room_are_counted(tree: HostTr
     watched = Watched(tree)
     counts = {reading.target.labels["queue"]: reading.values for reading in told(watched.ask(), QUEUE)}
     assert counts == {"user names": {QUEUE_DROPPED: 0.0}, "container names": {QUEUE_DROPPED: 0.0}}
+
+
+def test_a_process_on_a_gpu_is_read_every_time_and_each_loader_every_second(tree: HostTree, crowd: Crowd) -> None:
+    crowd.run(4711)
+    for pid in range(4800, 4804):
+        crowd.run(pid, "pt_data_worker", parent=4711)
+    watched = Watched(tree)
+    watched.board = [holder(4711)]
+    assert len(told(watched.ask(), PROCESS)) == 5  # at once when they are met
+    watched.ask()
+    rounds = [[reading.target.labels["pid"] for reading in told(watched.ask(Tier.FAST), PROCESS)] for _ in range(4)]
+    assert [len(pids) for pids in rounds] == [3, 3, 3, 3]
+    assert all("4711" in pids for pids in rounds)
+    assert [sorted({*first, *second}) for first, second in pairwise(rounds)] == [["4711", "4800", "4801", "4802", "4803"]] * 3
+
+
+def test_a_loader_that_forks_later_is_found_out_in_the_round_after_a_slow_one(tree: HostTree, crowd: Crowd) -> None:
+    crowd.run(4711)
+    crowd.run(4800, "pt_data_worker", parent=4711)
+    watched = Watched(tree)
+    watched.board = [holder(4711)]
+    watched.ask()
+    crowd.run(4810, "decoder", parent=4800)
+    crowd.run(4801, "pt_data_worker", parent=4711)
+    assert [reading.target.labels["pid"] for reading in told(watched.ask(), PROCESS)] == ["4801"]  # of the process itself at once
+    assert [reading.target.labels["pid"] for reading in told(watched.ask(Tier.SLOW, Tier.NORMAL), PROCESS)] == ["4810"]
+
+
+def test_the_instance_of_a_divided_gpu_is_told(tree: HostTree, crowd: Crowd) -> None:
+    crowd.run(4711)
+    watched = Watched(tree)
+    watched.board = [holder(4711, instance="7")]
+    assert one(told(watched.ask(), PROCESS_GPU)).target.info["gi"] == "7"
