@@ -41,7 +41,7 @@ from gpuwatch.sources.jobs.containers import Named
 from gpuwatch.sources.jobs.home import Home
 from gpuwatch.sources.jobs.limits import Hierarchies, cores
 from gpuwatch.sources.jobs.lookups import Lookups
-from gpuwatch.sources.jobs.process import Process
+from gpuwatch.sources.jobs.process import Process, Stat
 from gpuwatch.sources.jobs.roll import Caller, Job, Roll, everybody
 from gpuwatch.sources.look import Look
 from gpuwatch.sources.source import Answer, Source
@@ -78,6 +78,7 @@ class Jobs:
         self._accounted = False
         self._followed: dict[int, Followed] = {}  # by pid
         self._turn = 0
+        self._stats: dict[int, Stat] = {}  # of loaders: what fast rounds have read since the last normal one
         self._told: dict[Target, None] = {}
 
     def ask(self, tier: Tier, skip: frozenset[str], answer: Answer) -> None:  # noqa: ARG002 - nothing here can hang
@@ -110,7 +111,7 @@ class Jobs:
         holders = [entry for entry in self._view().of(HOLDER) if entry.readings]
         chosen, dropped = choose(holders, self._config.processes.limit)
         wanted = {pid: ticks for pid, ticks in chosen if ticks is not None}  # in order: nothing may hang on that of a set
-        roll = self._caller.call(wanted, thorough=self._thorough)
+        roll = self._caller.call(wanted, thorough=self._thorough, known=self._stats)
         self._thorough = False
         facts = {job.key: facts_of(job) for job in roll.jobs.values()}
         told = [
@@ -123,6 +124,7 @@ class Jobs:
         self._end([target for target in self._told if target not in now], Tier.NORMAL, answer)
         self._told = now
         self._take(roll, facts, holders, answer)
+        self._stats = {}
         answer.reading(self._reading(Target(subject=OWN, key=""), {PROCESSES_DROPPED: float(dropped + roll.dropped)}))
         for what, count in ((one.what, one.dropped) for one in (self._users, self._names)):
             queue = Target(subject=QUEUE, key=what, labels={"queue": what})
@@ -164,8 +166,11 @@ class Jobs:
             found = process.stat(self._proc, pid)
             if found is None or found.ticks != ticks:  # its number may be another one's by now
                 del self._followed[pid]
+                self._stats.pop(pid, None)
                 self._end((target,), Tier.FAST, answer)
                 continue
+            if self._followed[pid].turn is not None:
+                self._stats[pid] = found
             values = process.values(found, accounted=self._accounted)
             absent = NOTHING if PROCESS_IO_WAIT in values else UNACCOUNTED
             ended = self._clock.mono()

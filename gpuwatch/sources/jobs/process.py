@@ -1,8 +1,10 @@
 """One process as /proc shows it: numbers of its stat file, its name, its user. Never its arguments or its environment."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from gpuwatch.catalogue.process import PROCESS_BLOCKED, PROCESS_CPU, PROCESS_IO_WAIT, PROCESS_RESIDENT
 from gpuwatch.model.escape import printable
@@ -14,6 +16,8 @@ from gpuwatch.sources.jobs.limits import cores
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 LONGEST = 1024  # bytes of a stat file
+UID = re.compile(r"^Uid:\s*(\d+)\s", re.MULTILINE)
+ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 STATE, PARENT, USER_TICKS, SYSTEM_TICKS, BEGAN, RESIDENT, IO_TICKS = (
     0,
     1,
@@ -54,14 +58,19 @@ class Process:
     cpus: frozenset[int]  # that it may use
 
 
-def stat(proc: str, pid: int) -> Stat | None:
-    """Return the numbers of a process, None when it has ended. Read without a file object: hundreds of them every 2 s."""
+def small(path: str, longest: int) -> bytes:
+    """Return a small file of /proc by a single read; raises OSError. There are hundreds of them every 2 s."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        descriptor = os.open(f"{proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            head, _, tail = os.read(descriptor, LONGEST).rpartition(b")")
-        finally:
-            os.close(descriptor)
+        return os.read(descriptor, longest)
+    finally:
+        os.close(descriptor)
+
+
+def stat(proc: str, pid: int) -> Stat | None:
+    """Return the numbers of a process, None when it has ended."""
+    try:
+        head, _, tail = small(f"{proc}/{pid}/stat", LONGEST).rpartition(b")")
         found = tail.split(None, IO_TICKS + 1)
         state = found[STATE].decode()
         if state in "XZ":
@@ -100,32 +109,33 @@ def meet(proc: str, pid: int, found: Stat, start: int, boot: str) -> Process:
     `boot` is the id of this boot: in ticks since the boot a start stays what it was when the clock is set, but only within it.
     """
     folder = f"{proc}/{pid}"
-    lines = status(folder)
-    paths = groups(fact(f"{folder}/cgroup"))
-    uid = lines.get("Uid", "").split()
+    status = fact(f"{folder}/status")
+    paths, where = placed(fact(f"{folder}/cgroup"))
+    uid, allowed = UID.search(status), ALLOWED.search(status)
     return Process(
         pid=pid,
         ticks=found.ticks,
         key=f"{pid}:{found.ticks}:{boot[:8]}",
         start=start,
         comm=printable(found.comm),
-        uid=int(uid[0]) if uid and uid[0].isdecimal() else None,
+        uid=int(uid[1]) if uid else None,
         parent=found.parent,
-        home=home(paths),
+        home=where,
         groups=paths,
-        cpus=cores(lines.get("Cpus_allowed_list", "")),
+        cpus=cores(allowed[1]) if allowed else frozenset(),
     )
 
 
-def status(folder: str) -> dict[str, str]:
-    """Return the lines of a status file, none when the process has ended."""
-    lines = (line.partition(":") for line in fact(f"{folder}/status").splitlines())
-    return {name: value.strip() for name, _, value in lines}
+@lru_cache(256)  # the processes of a job have the same text
+def placed(text: str) -> tuple[Mapping[str, str], Home]:
+    """Return the control groups that a cgroup file names, and where they belong to."""
+    paths = groups(text)
+    return paths, home(paths)
 
 
 def fact(path: str) -> str:
     """Return a file of several lines, "" where it cannot be read."""
     try:
-        return sysfs.read(path, sysfs.LINE).decode("utf-8", "backslashreplace")
+        return small(path, sysfs.LINE).decode("utf-8", "backslashreplace")
     except OSError:
         return ""

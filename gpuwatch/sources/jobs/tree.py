@@ -61,7 +61,7 @@ class Children:
                 break
             self.budget.reads -= 1
             try:
-                words = sysfs.read(f"{folder}/{thread}/children", sysfs.LINE).split()
+                words = process.small(f"{folder}/{thread}/children", sysfs.LINE).split()
             except OSError:
                 if thread == str(pid) and sysfs.exists(f"{folder}/{thread}"):
                     return self._scan().get(pid, [])
