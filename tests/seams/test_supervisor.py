@@ -3,7 +3,7 @@
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -12,81 +12,19 @@ import pytest
 from gpuwatch.catalogue import own
 from gpuwatch.catalogue.disk import FILESYSTEM_SIZE, FILESYSTEM_STUCK
 from gpuwatch.config import Store
-from gpuwatch.model.clock import SystemClock
-from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric
-from gpuwatch.model.reading import Reading, Tier
-from gpuwatch.sampling.child import Find, Process, orphans
+from gpuwatch.model.reading import Tier
+from gpuwatch.sampling.child import Process
 from gpuwatch.sampling.crew import Crew
 from gpuwatch.sampling.events import Patience
-from gpuwatch.sampling.probe import Probe
-from gpuwatch.sampling.supervisor import Supervisor
 from gpuwatch.sources import wire
-from tests.fakes.scripted import EVENT, Stage
+from tests.fakes.collecting import Scene
+from tests.fakes.scripted import EVENT
 from tests.fakes.undying import Undying
 from tests.fakes.until import PATIENCE, SLOWER, until
 from tests.fakes.written import Written
 
-QUICK = Patience(deadline=1.0, start=20, grace=0.3, first=0.01, limit=0.05, steady=60)
 RESTARTS = own.COLLECTOR_RESTARTS
-
-
-class Scene:
-    """Collectors on a stage, and the readings that came."""
-
-    def __init__(self, folder: Path) -> None:
-        self.stage = Stage(folder)
-        self.came: list[Reading] = []
-        self.told: list[Event] = []
-        self.crews: list[Crew] = []
-
-    def supervisor(
-        self, *sources: str, patience: Patience = QUICK, spawn: Callable[[str], Process] | None = None, find: Find = orphans
-    ) -> Supervisor:
-        """Start a supervisor."""
-        crew = Supervisor(
-            "gpuwatch-test",
-            sources,
-            config=self.stage.config,
-            post=self.came.append,
-            happened=self.told.append,
-            clock=SystemClock(),
-            patience=patience,
-            spawn=spawn or self.stage.spawn,
-            find=find,
-        )
-        self.crews.append(crew)
-        crew.start()
-        return crew
-
-    def probe(self, *sources: str, patience: Patience = QUICK, spawn: Callable[[str], Process] | None = None) -> Probe:
-        """Start a probe."""
-        crew = Probe(
-            "gpuwatch-probe",
-            sources,
-            config=self.stage.config,
-            post=self.came.append,
-            happened=self.told.append,
-            clock=SystemClock(),
-            patience=patience,
-            spawn=spawn or self.stage.spawn,
-        )
-        self.crews.append(crew)
-        crew.start()
-        return crew
-
-    def values(self, key: str, metric: Metric) -> list[float]:
-        """Return the values of a metric that came for a target, in their order."""
-        return [reading.values[metric] for reading in list(self.came) if reading.target.key == key and metric in reading.values]
-
-    def beat(self, crew: Crew, is_true: Callable[[], object], seconds: float = PATIENCE) -> None:
-        """Ask again and again until something is true."""
-
-        def asked() -> object:
-            crew.ask(Tier.FAST)
-            return is_true()
-
-        until(asked, seconds)
 
 
 @pytest.fixture
