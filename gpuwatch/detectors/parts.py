@@ -104,13 +104,18 @@ def who(view: View) -> dict[str, Present]:
         now = found.setdefault(labels["uuid"], Present())
         now.held.add(info.get("gi", ""))
         if info.get("user"):
-            part = now.users.setdefault(info["uid"], Part({"user": info["user"]}, {}))
+            part = now.users.get(info["uid"])
+            if part is None:
+                part = now.users[info["uid"]] = Part({"user": info["user"]}, {})
             part.add(entry)
         if labels["job"]:
-            job = {"scheduler": info["scheduler"], "job": labels["job"]}
-            whose = {**info, "user": info.get("users", "")}  # all of the job's, not only that of this process
-            facts = {name: whose[name] for name in JOB_GPU.info if whose.get(name)}
-            now.jobs.setdefault(info["key"], Part(job, facts)).add(entry)
+            part = now.jobs.get(info["key"])
+            if part is None:
+                job = {"scheduler": info["scheduler"], "job": labels["job"]}
+                whose = {**info, "user": info.get("users", "")}  # all of the job's, not only that of this process
+                facts = {name: whose[name] for name in JOB_GPU.info if whose.get(name)}
+                part = now.jobs[info["key"]] = Part(job, facts)
+            part.add(entry)
     sizes = {entry.target.key: entry.values.get(MEMORY_SIZE) for entry in view.of(GPU)}
     for entry in view.of(MIG):
         uuid = entry.target.labels["uuid"]

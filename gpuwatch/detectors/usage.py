@@ -183,22 +183,20 @@ class Usage:
                 if not account.shown or (kind is JOBS and wall - account.seen > LINGER):
                     continue
                 mine = hidden if key == OTHER else [parts[key]] if key in parts else []
-                sums = None if told is None else counted(told, key, account)
+                sums = (None,) * 4 if told is None else counted(told, key, account)
                 found.append(of(account, key, kind, mine, sums, gpu=gpu, wall=wall))
         return found
 
 
-def counted(written: Mapping[str, Account], key: str, account: Account) -> Account:
+def counted(written: Mapping[str, Account], key: str, account: Account) -> tuple[float | None, ...]:
     """Return the sums of an account that are on disk; what is not known of it now is not told from then either."""
-    same = next((one for one in written.values() if one.labels == account.labels), None)  # the series comes before the account
-    found = same or written.get(key) or Account(account.labels)
-    return Account(
-        account.labels,
-        busy=None if account.busy is None else found.busy or 0.0,
-        held=found.held,
-        idle=None if account.idle is None else found.idle or 0.0,
-        energy=found.energy,
-    )
+    found = written.get(key)
+    if found is None or found.labels != account.labels:  # the series comes before the account
+        found = next((one for one in written.values() if one.labels == account.labels), found)
+    if found is None:
+        return None if account.busy is None else 0.0, 0.0, None if account.idle is None else 0.0, 0.0
+    busy = None if account.busy is None else found.busy or 0.0
+    return busy, found.held, None if account.idle is None else found.idle or 0.0, found.energy
 
 
 def joined(old: State, new: State) -> State:
@@ -217,10 +215,11 @@ def joined(old: State, new: State) -> State:
     return State({**{key: book for key, book in new.gpus.items() if key not in old.gpus}, **old.gpus})
 
 
-def of(account: Account, key: str, kind: Kind, parts: list[Part], counts: Account | None, *, gpu: Target, wall: float) -> Reading:
+def of(
+    account: Account, key: str, kind: Kind, parts: list[Part], sums: tuple[float | None, ...], *, gpu: Target, wall: float
+) -> Reading:
     """Return what one user or job has of one GPU, and has had of it as far as that is on disk."""
     memory, *counters = kind.metrics
-    sums = (None,) * 4 if counts is None else (counts.busy, counts.held, counts.idle, counts.energy)
     amounts = [part.memory for part in parts]
     total = None if None in amounts else sum(known(amounts))
     numbers = dict(zip((memory, *counters), (total, *sums), strict=True))

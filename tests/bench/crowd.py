@@ -95,6 +95,8 @@ def main() -> None:
         print(f"jobs, normal round     {cost(ask(Tier.NORMAL)):6.2f} ms every 10 s")
         print(f"jobs, thorough round   {cost(ask(Tier.SLOW, Tier.NORMAL), 5):6.2f} ms every 60 s")
         print(f"jobs, fast round       {cost(ask(Tier.FAST)):6.2f} ms every 2 s")
+        minute = [*([Tier.FAST] * 5 + [Tier.NORMAL]) * 6, Tier.SLOW]
+        print(f"jobs, all rounds       {cost(ask(*minute), 5) / 60:6.2f} ms a second")
         usage, ended = Usage(1.0, 3, 3), Ended()
         accounts, watched = usage.initial(), ended.initial()
         spent, wall = [], time.time()

@@ -139,11 +139,14 @@ class Jobs:
                 places.setdefault(pid, {})[entry.target.labels["uuid"]] = entry
         before, self._followed = self._followed, {}
         everyone = everybody(roll.jobs.values())
+        whose: dict[tuple[str, int | None], dict[str, str]] = {}  # the facts of those of one job and one owner
         for number, (one, job, role) in enumerate(everyone):
+            if (job.key, one.uid) not in whose:
+                whose[job.key, one.uid] = owned(facts[job.key], one, job)
             gpus = list(places.get(one.pid, {}).values()) if role == "gpu" else []
             where = {name: gpus[0].target.labels[name] for name in ("gpu", "uuid")} if len(gpus) == 1 else {}
             labels = labels_of(one, job, role) | where
-            target = Target(subject=PROCESS, key=one.key, labels=labels, info=owned(facts[job.key], one, job))
+            target = Target(subject=PROCESS, key=one.key, labels=labels, info=whose[job.key, one.uid])
             known = before.get(one.pid)
             turn = None if role == "gpu" else number % TURNS if known is None or known.turn is None else known.turn
             self._followed[one.pid] = Followed(target, one.ticks, turn)
