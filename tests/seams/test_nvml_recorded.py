@@ -247,7 +247,8 @@ def test_states_and_modes_are_those_of_the_capture(folder: Path, read: Read, tmp
         }
         assert gpu.RECOVERY_ACTION.at("none").items() <= values.items()
         assert gpu.COMPUTE_MODE.at("default").items() <= values.items()
-    infos = [one.target.info for one in readings if one.target.subject is GPU and one.tier is Tier.FAST]
+    told = {one.target.key: one.target.info for one in readings if one.target.subject is GPU and one.tier is Tier.FAST}
+    infos = list(told.values())
     assert [info["architecture"] for info in infos] == ["Blackwell"] * 4
     # two GPUs of a module have one serial
     assert [len({info[name] for info in infos}) for name in ("serial", "pci_bus_id")] == [2, 4]
