@@ -21,18 +21,22 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run it."""
+    """Run it, and leave at once when it has stopped.
+
+    All is flushed and closed by then, and the interpreter's own tear-down would cost a busy host seconds, in which a second
+    signal spoils the exit code.
+    """
     loaded = configuration.chosen(args)
     with configuration.blaming(loaded):
-        return serve(loaded.config, verbose=args.verbose)
+        code = serve(loaded.config, verbose=args.verbose)
+    logging.shutdown()
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    os._exit(code)
 
 
 def serve(found: config.Config, *, verbose: bool, setting: str = sockets.SETTING) -> int:
-    """Listen, take the store, then run the daemon; 1 where either is somebody else's. `setting` names the TCP address.
-
-    A daemon that has stopped leaves at once: all is flushed and closed, and the interpreter's own tear-down would cost a busy
-    host seconds, in which a second signal spoils the exit code.
-    """
+    """Listen, take the store, then run the daemon; 1 where either is somebody else's. `setting` names the TCP address."""
     log_to_stderr(verbose=verbose)
     try:
         listening = sockets.sockets(found.http, os.environ, os.getpid(), setting)
@@ -40,10 +44,7 @@ def serve(found: config.Config, *, verbose: bool, setting: str = sockets.SETTING
     except (sockets.ListenError, LockedError) as error:
         print(f"gpuwatch: {error}", file=sys.stderr)
         return 1
-    logging.shutdown()
-    if sys.stdout is not None:
-        sys.stdout.flush()
-    os._exit(0)
+    return 0
 
 
 def log_to_stderr(*, verbose: bool) -> None:
