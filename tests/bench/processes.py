@@ -41,10 +41,18 @@ def reaped(pid: int) -> float:
     return (int(user) + int(system)) / TICK
 
 
+def tasks(pid: int) -> list[Path]:
+    """Return the threads of a process; none once it has ended."""
+    try:
+        return list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return []
+
+
 def children(pid: int) -> dict[int, str]:
     """Return pid and name of the child processes that live."""
     found = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    for task in tasks(pid):
         with contextlib.suppress(OSError):
             for child in (task / "children").read_text().split():
                 with contextlib.suppress(OSError):
