@@ -60,6 +60,15 @@ def children(pid: int) -> dict[int, str]:
     return found
 
 
+def spent_below(pid: int) -> float:
+    """Return the CPU seconds of a process and of all that live below it; a child that ends meanwhile is among the reaped."""
+    found = cpu(pid)
+    for child in descendants(pid):
+        with contextlib.suppress(OSError):
+            found += cpu(child)
+    return found + reaped(pid)
+
+
 def descendants(pid: int) -> list[int]:
     """Return all processes below one."""
     found: list[int] = []

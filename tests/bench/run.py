@@ -21,7 +21,7 @@ from gpuwatch import shipped
 from gpuwatch.catalogue import own
 from gpuwatch.model.reading import Tier
 from tests.bench import environments, keeping, stages
-from tests.bench.processes import Watch, alone, children, cpu, descendants, pss, reaped, threads, waited, written
+from tests.bench.processes import Watch, alone, children, cpu, pss, reaped, spent_below, threads, waited, written
 from tests.bench.scrapes import Prometheus, quantile, timed, until_full
 from tests.bench.table import Table
 from tests.bench.workload import CALL, GPUS, Busy
@@ -91,7 +91,7 @@ url = "http://127.0.0.1:9/"
         if watched:
             self.watch = Watch(self.running.pid, tuple(SHORT))  # from the start: the first round of SMART comes with it
         full = until_full(self.port, lambda page: page.count(TEMPERATURES) >= GPUS, 20.0)
-        spent = reaped(self.running.pid) + sum(cpu(pid) for pid in (self.running.pid, *descendants(self.running.pid)))
+        spent = spent_below(self.running.pid)
         return full - began, spent, waited(self.running.pid)
 
     def resident(self) -> dict[str, int]:
