@@ -1,14 +1,72 @@
-"""How a command finds the daemon that it asks: --socket, --host, the configuration, or where a daemon usually listens."""
+"""How a command finds the daemon that it asks, and what it makes of answers that it did not ask for.
+
+The daemon is named by --socket, --host or the configuration, or is where a daemon usually listens.
+"""
 
 import argparse
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from gpuwatch import config
-from gpuwatch.client import Client
+from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, OUR_FAULT
+from gpuwatch.client import Client, Reply, Unreachable
+from gpuwatch.model.escape import printable
 from gpuwatch.places import places
 
 SYSTEM = Path("/run/gpuwatch/gpuwatch.sock")
+PATIENCE = 10.0  # seconds for an answer to a change: the daemon gives its disk three
+IN_TIME = 504  # the daemon goes on with what it could not answer in time
+STRANGE = (ValueError, KeyError, TypeError, AttributeError)  # what reading the answer of something else raises
+STRANGER = "what answers there is no gpuwatch, or one of another version"
+
+Wanted = TypeVar("Wanted")
+
+
+class DeclinedError(Exception):
+    """The daemon did not give what was asked for; the words say why, to a person."""
+
+    def __init__(self, words: str, status: int, code: int) -> None:
+        super().__init__(words)
+        self.status, self.code = status, code  # of HTTP; of the command
+
+
+def granted(args: argparse.Namespace, place: str, reply: Reply, *, changes: bool = False) -> Reply:
+    """Return an answer that is one; raises ConfigError where a password is wanted, else DeclinedError.
+
+    Who `changes` something hears the daemon's own words and may be refused (exit code 1); who reads hears them of a question
+    that is wrong, and any other answer is as good as none.
+    """
+    if reply.status == 200:
+        return reply
+    if reply.status == 401:
+        raise config.ConfigError(place, "", denied(args))
+    said = printable(reply.body.decode("utf-8", "replace").strip(), 400) if changes or reply.status == 400 else ""
+    code = CALLERS_MISTAKE if reply.status == 400 else OUR_FAULT if changes and reply.status < 500 else NOT_REACHABLE
+    raise DeclinedError(said or f"the daemon answered {reply.status}", reply.status, code)
+
+
+def conversation(place: str, talk: Callable[[], Wanted], doubt: str = "") -> Wanted | int:
+    """Return what a talk with a daemon gives; the exit code where it gave nothing, which is said.
+
+    `doubt` is said where what was asked for may have been done all the same. Raises ConfigError.
+    """
+    try:
+        return talk()
+    except Unreachable as error:
+        print(f"{place}: {error}", file=sys.stderr)
+        code, in_doubt = NOT_REACHABLE, error.asked
+    except DeclinedError as error:
+        print(f"{place}: {error}", file=sys.stderr)
+        code, in_doubt = error.code, error.status == IN_TIME
+    except STRANGE:
+        print(f"{place}: {STRANGER}", file=sys.stderr)
+        return NOT_REACHABLE
+    if doubt and in_doubt:
+        print(f"{place}: {doubt}", file=sys.stderr)
+    return code
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -25,8 +25,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, ask
-from gpuwatch.client import Unreachable
+from gpuwatch.cli import ask
 from gpuwatch.config import ConfigError
 from gpuwatch.detectors.stories import Story, retold
 from gpuwatch.export.events import Told, told
@@ -36,6 +35,7 @@ from gpuwatch.model.event import Event
 from gpuwatch.model.quantity import duration
 from gpuwatch.sources.kernel import lines, replay
 
+PLACE = "gpuwatch events"
 WORDS = 120  # characters of the raw line that a line of ours shows
 
 
@@ -75,20 +75,14 @@ def of_daemon(args: argparse.Namespace, since: float | None) -> int:
     """Ask the daemon."""
     asked = {"limit": str(args.limit), "since": since, "gpu": args.gpu}
     query = urlencode({name: value for name, value in asked.items() if value is not None})
-    try:
-        reply = ask.client(args).get(f"/api/v1/events?{query}")
-    except Unreachable as error:
-        print(f"gpuwatch events: {error}", file=sys.stderr)
-        return NOT_REACHABLE
-    if reply.status != 200:
-        said = printable(reply.body.decode(errors="replace").strip(), 400)
-        print(f"gpuwatch events: {said if reply.status == 400 else f'the daemon answered {reply.status}'}", file=sys.stderr)
-        return CALLERS_MISTAKE if reply.status == 400 else NOT_REACHABLE
-    try:
-        found = msgspec.convert(reply.json()["events"], list[Told])
-    except (ValueError, KeyError, TypeError):
-        print("gpuwatch events: what answers there is no gpuwatch, or one of another version", file=sys.stderr)
-        return NOT_REACHABLE
+
+    def talk() -> list[Told]:
+        reply = ask.granted(args, PLACE, ask.client(args).get(f"/api/v1/events?{query}"))
+        return msgspec.convert(reply.json()["events"], list[Told])
+
+    found = ask.conversation(PLACE, talk)
+    if isinstance(found, int):
+        return found
     if args.json:
         print(json.dumps(msgspec.to_builtins(found), indent=1))
     else:

@@ -23,9 +23,8 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, TextIO
 
-from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, OUR_FAULT, ask
+from gpuwatch.cli import OUR_FAULT, ask
 from gpuwatch.cli.resume import resumed
-from gpuwatch.cli.silence import PATIENCE
 from gpuwatch.cli.status import of_release
 from gpuwatch.client import Client, Unreachable
 from gpuwatch.config import ConfigError
@@ -38,8 +37,6 @@ LASTS = "30m"
 GRACE = 300.0  # seconds by which a release goes on while the command runs beyond its time
 AHEAD = 0.2  # part of the time that is left when the command is looked at ...
 NEAR = 30.0  # ... and when that is less than this, more time is asked for
-STRANGE = (ValueError, KeyError, TypeError, AttributeError)  # what reading the answer of something else raises
-STRANGER = "what answers there is no gpuwatch, or one of another version"
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 NOT_FOUND, NOT_EXECUTABLE, BY_SIGNAL = 127, 126, 128  # as shells have them
 
@@ -84,25 +81,13 @@ def wanted(text: str) -> float:
 
 def asked(args: argparse.Namespace, client: Client, seconds: float) -> dict[str, Any] | int:
     """Return the daemon's answer, or the exit code where it was none; that is said. Raises ConfigError for a password."""
-    try:
-        reply = client.post("/api/v1/release", json.dumps({"seconds": seconds}).encode(), PATIENCE)
-    except Unreachable as error:
-        print(f"{PLACE}: {error}", file=sys.stderr)
-        if error.asked:
-            print(f"{PLACE}: they may be released all the same: `gpuwatch status` shows it", file=sys.stderr)
-        return NOT_REACHABLE
-    if reply.status == 401:
-        raise ConfigError(PLACE, "", ask.denied(args))
-    if reply.status != 200:
-        said = printable(reply.body.decode("utf-8", "replace").strip(), 400)
-        print(f"{PLACE}: {said or f'the daemon answered {reply.status}'}", file=sys.stderr)
-        return NOT_REACHABLE if reply.status >= 500 else CALLERS_MISTAKE if reply.status == 400 else OUR_FAULT
-    try:
-        answer = reply.json()
+
+    def talk() -> dict[str, Any]:
+        reply = client.post("/api/v1/release", json.dumps({"seconds": seconds}).encode(), ask.PATIENCE)
+        answer = ask.granted(args, PLACE, reply, changes=True).json()
         return {name: answer[name] for name in ("already", "stuck", "stored", "until", "by")} | {"waits_for": ""}
-    except STRANGE:
-        print(f"{PLACE}: {STRANGER}", file=sys.stderr)
-        return NOT_REACHABLE
+
+    return ask.conversation(PLACE, talk, "they may be released all the same: `gpuwatch status` shows it")
 
 
 def say(answer: dict[str, Any], out: TextIO) -> None:
@@ -196,8 +181,8 @@ def carried_out(args: argparse.Namespace, client: Client, child: Child, until: f
 def goes_on(args: argparse.Namespace, client: Client) -> bool:
     """Have the release go on, unless somebody has ended it; False also where no daemon answers, as while it is restarted."""
     try:
-        state = client.get("/api/v1/release", PATIENCE).json()["state"]
-    except (Unreachable, *STRANGE):
+        state = client.get("/api/v1/release", ask.PATIENCE).json()["state"]
+    except (Unreachable, *ask.STRANGE):
         return False
     return state == "released" and isinstance(asked(args, client, GRACE), dict)
 
@@ -206,7 +191,7 @@ def take_up(args: argparse.Namespace, client: Client) -> None:
     """Have the GPUs taken up again; what is in the way does not change what the command has returned."""
     try:
         resumed(args, client, sys.stderr)
-    except Unreachable as error:
+    except (Unreachable, ask.DeclinedError) as error:
         print(f"{PLACE}: the GPUs stay released until the time is over: {error}", file=sys.stderr)
-    except STRANGE:
-        print(f"{PLACE}: {STRANGER}", file=sys.stderr)
+    except ask.STRANGE:
+        print(f"{PLACE}: {ask.STRANGER}", file=sys.stderr)

@@ -10,10 +10,8 @@ import sys
 import time
 from typing import TextIO
 
-from gpuwatch.cli import NOT_REACHABLE, OUR_FAULT, ask
-from gpuwatch.cli.silence import PATIENCE
-from gpuwatch.client import Client, Unreachable
-from gpuwatch.config import ConfigError
+from gpuwatch.cli import OUR_FAULT, ask
+from gpuwatch.client import Client
 from gpuwatch.model.escape import printable
 
 PLACE = "gpuwatch resume"
@@ -28,32 +26,19 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Have the GPUs taken up, and wait for what comes of it."""
-    try:
-        return resumed(args, ask.client(args), sys.stdout)
-    except Unreachable as error:
-        print(f"{PLACE}: {error}", file=sys.stderr)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        print(f"{PLACE}: what answers there is no gpuwatch, or one of another version", file=sys.stderr)
-    return NOT_REACHABLE
+    return ask.conversation(PLACE, lambda: resumed(args, ask.client(args), sys.stdout))
 
 
 def resumed(args: argparse.Namespace, client: Client, out: TextIO) -> int:
-    """Ask, and say what has changed; raises Unreachable and what reading a strange answer raises."""
-    reply = client.post("/api/v1/resume", b"{}", PATIENCE)
-    if reply.status == 401:
-        raise ConfigError(PLACE, "", ask.denied(args))
-    if reply.status != 200:
-        said = printable(reply.body.decode("utf-8", "replace").strip(), 400)
-        print(f"{PLACE}: {said or f'the daemon answered {reply.status}'}", file=sys.stderr)
-        return NOT_REACHABLE if reply.status >= 500 else OUR_FAULT
-    answer = reply.json()
+    """Ask, and say what has changed; raises what `ask.conversation` takes."""
+    answer = ask.granted(args, PLACE, client.post("/api/v1/resume", b"{}", ask.PATIENCE), changes=True).json()
     if not answer["was_released"] and answer["state"] == "attached":
         print("the GPUs were not released", file=out)
         return 0
     end = time.monotonic() + WAIT
     while answer["state"] == "attaching" and time.monotonic() < end:
         time.sleep(PAUSE)
-        answer = client.get("/api/v1/release", PATIENCE).json()
+        answer = client.get("/api/v1/release", ask.PATIENCE).json()
     if answer["state"] != "attached":
         words = "somebody has released them again" if answer["state"] == "released" else "they do not answer yet"
         print(f"{PLACE}: the GPUs are not back: {words}", file=sys.stderr)

@@ -18,16 +18,16 @@ import sys
 import time
 from typing import Any
 
-from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, OUR_FAULT, ask
+from gpuwatch.cli import ask
 from gpuwatch.cli.status import of_silence
-from gpuwatch.client import Reply, Unreachable
+from gpuwatch.client import Reply
 from gpuwatch.config import ConfigError
 from gpuwatch.model.escape import printable, visible
 from gpuwatch.model.quantity import duration
 from gpuwatch.model.silence import DAY, LONGEST
 
 PLACE = "gpuwatch silence"
-PATIENCE = 10.0  # seconds for an answer: the daemon gives its disk three
+DOUBT = "it may have been taken all the same: `gpuwatch silence --list` shows what holds"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -45,28 +45,17 @@ def run(args: argparse.Namespace) -> int:
     """Ask the daemon for what is wanted, and say what came of it."""
     if (args.list or args.end is not None) and (args.labels or args.lasts is not None or args.comment is not None):
         raise ConfigError(PLACE, "", f"{'--list' if args.list else '--end'} stands alone")
-    try:
-        if args.list:
-            return shown(allowed(args, ask.client(args).get("/api/v1/silences")))
-        if args.end is not None:
-            body = encoded({"id": args.end})
-            return ended(allowed(args, ask.client(args).post("/api/v1/silences/end", body, PATIENCE)))
-        wish = wished(args)
-        return made(allowed(args, ask.client(args).post("/api/v1/silences", encoded(wish), PATIENCE)))
-    except Unreachable as error:
-        print(f"{PLACE}: {error}", file=sys.stderr)
-        if error.asked and not args.list:
-            doubted()
-    except (ValueError, KeyError, TypeError, AttributeError):
-        print(f"{PLACE}: what answers there is no gpuwatch, or one of another version", file=sys.stderr)
-    return NOT_REACHABLE
+    return ask.conversation(PLACE, lambda: talk(args), "" if args.list else DOUBT)
 
 
-def allowed(args: argparse.Namespace, reply: Reply) -> Reply:
-    """Return the answer; raises ConfigError where it asks for a password, or another one."""
-    if reply.status == 401:
-        raise ConfigError(PLACE, "", ask.denied(args))
-    return reply
+def talk(args: argparse.Namespace) -> int:
+    """Ask, and say what came of it; raises what `ask.conversation` takes."""
+    client = ask.client(args)
+    if args.list:
+        return shown(ask.granted(args, PLACE, client.get("/api/v1/silences"), changes=True))
+    path, wish = ("/api/v1/silences", wished(args)) if args.end is None else ("/api/v1/silences/end", {"id": args.end})
+    reply = ask.granted(args, PLACE, client.post(path, encoded(wish), ask.PATIENCE), changes=True)
+    return made(reply) if args.end is None else ended(reply)
 
 
 def wished(args: argparse.Namespace) -> dict[str, Any]:
@@ -95,8 +84,6 @@ def encoded(wish: dict[str, Any]) -> bytes:
 
 def made(reply: Reply) -> int:
     """Say that the silence is made."""
-    if reply.status != 200:
-        return refused(reply)
     answer = reply.json()
     silence = answer["silence"]
     print(printable(f"{silence['id']}  silenced: {of_silence(silence, time.time())}", 1000))
@@ -105,8 +92,6 @@ def made(reply: Reply) -> int:
 
 def ended(reply: Reply) -> int:
     """Say that it has ended."""
-    if reply.status != 200:
-        return refused(reply)
     answer = reply.json()
     print(printable(f"{answer['silence']['id']}  has ended: {answer['silence']['of']}", 1000))
     return warned(answer)
@@ -119,15 +104,8 @@ def warned(answer: dict[str, Any]) -> int:
     return 0
 
 
-def doubted() -> None:
-    """Say that what was asked for may be done all the same, and how to see that."""
-    print(f"{PLACE}: it may have been taken all the same: `gpuwatch silence --list` shows what holds", file=sys.stderr)
-
-
 def shown(reply: Reply) -> int:
     """Print the silences that are not over, one a line."""
-    if reply.status != 200:
-        return refused(reply)
     page = reply.json()
     if not page.get("complete", True):
         print(
@@ -139,14 +117,3 @@ def shown(reply: Reply) -> int:
     if not lasting:
         print("nothing is silenced")
     return 0
-
-
-def refused(reply: Reply) -> int:
-    """Say in the daemon's words why not."""
-    said = printable(reply.body.decode("utf-8", "replace").strip(), 400)
-    print(f"{PLACE}: {said or f'the daemon answered {reply.status}'}", file=sys.stderr)
-    if reply.status == 504:  # the daemon goes on with what it could not answer in time
-        doubted()
-    if reply.status >= 500:
-        return NOT_REACHABLE
-    return CALLERS_MISTAKE if reply.status == 400 else OUR_FAULT

@@ -7,16 +7,15 @@ example: gpuwatch status
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, ask
-from gpuwatch.client import Unreachable
+from gpuwatch.cli import ask
 from gpuwatch.model.escape import printable
 from gpuwatch.model.silence import DAY
 
+PLACE = "gpuwatch status"
 BAD_VERDICTS = {"warn", "fail"}
 
 
@@ -28,26 +27,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask the daemon and print what it says."""
-    try:
-        reply = ask.client(args).get("/api/v1/status")
-        page = reply.json() if reply.status == 200 else None
-    except (Unreachable, ValueError) as error:
-        print(f"gpuwatch status: {error}", file=sys.stderr)
-        return NOT_REACHABLE
-    if reply.status == 401:
-        print(f"gpuwatch status: {ask.denied(args)}", file=sys.stderr)
-        return CALLERS_MISTAKE
-    if page is None:
-        print(f"gpuwatch status: the daemon answered {reply.status}", file=sys.stderr)
-        return NOT_REACHABLE
-    try:
-        shown = json.dumps(page, indent=1) if args.json else "\n".join(printable(line, 400) for line in lines(page, time.time()))
+
+    def talk() -> int:
+        page = ask.granted(args, PLACE, ask.client(args).get("/api/v1/status")).json()
+        text = json.dumps(page, indent=1) if args.json else "\n".join(printable(line, 400) for line in lines(page, time.time()))
         code = int(not well(page))
-    except (KeyError, TypeError, AttributeError, ValueError):
-        print("gpuwatch status: what answers there is no gpuwatch, or one of another version", file=sys.stderr)
-        return NOT_REACHABLE
-    print(shown)
-    return code
+        print(text)
+        return code
+
+    return ask.conversation(PLACE, talk)
 
 
 def well(page: dict[str, Any]) -> bool:

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import msgspec
 
 from gpuwatch import __version__
+from gpuwatch.export.asked import AskedError, asker, read
 from gpuwatch.export.message import Request, Response, Route
-from gpuwatch.export.silences import AskedError, asker, read
 from gpuwatch.model.silence import DAY
 
 LONGEST = 7 * DAY  # seconds: a host whose GPUs are not watched for longer wants [sources.nvml] enabled = false

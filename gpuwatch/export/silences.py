@@ -6,12 +6,12 @@ for the whole host; `POST /api/v1/silences/end` takes `{"id": "..."}`. Both answ
 
 import re
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
 from gpuwatch import __version__
-from gpuwatch.export.access import name_of
+from gpuwatch.export.asked import AskedError, asker, read
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.escape import printable
@@ -67,13 +67,6 @@ class Which(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which silence to end."""
 
     id: str
-
-
-Asked = TypeVar("Asked", bound=msgspec.Struct)
-
-
-class AskedError(Exception):
-    """What is asked for cannot be had; the words say why, to a person."""
 
 
 def routes(silences: Silences, clock: Clock, naming: Naming) -> tuple[Route, ...]:
@@ -132,19 +125,6 @@ def document(silence: Silence, wall: float) -> dict[str, Any]:
     """Return a silence as plain data."""
     found: dict[str, Any] = msgspec.to_builtins(silence)
     return {**found, "of": str(silence), "state": silence.state(wall)}
-
-
-def asker(request: Request) -> str:
-    """Return who asks: the user who has proven a password, or whom the kernel vouches for."""
-    return request.user or (name_of(request.peer.uid) if request.peer else "")
-
-
-def read(body: bytes, kind: type[Asked]) -> Asked:
-    """Read what is asked for; raises AskedError."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, UnicodeError) as error:  # before 0.19 msgspec lets UnicodeDecodeError through
-        raise AskedError(f"cannot be read: {printable(str(error))}") from None
 
 
 def checked(wish: Wish, naming: Naming) -> list[Matcher]:

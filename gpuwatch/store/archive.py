@@ -20,7 +20,7 @@ from gpuwatch.model.target import Target
 from gpuwatch.store import happenings
 from gpuwatch.store.files import Database, raw
 from gpuwatch.store.history import PERIOD, Round
-from gpuwatch.store.schema import RAW, ROUND, TARGET
+from gpuwatch.store.schema import RAW, ROUND, TARGET, milliseconds
 
 CHUNK = 30  # rounds that one step of retention deletes
 LEAST = 6  # rounds that the cap leaves in any case
@@ -34,7 +34,6 @@ SEEN_EVERY = 60  # rounds between two marks that a target still exists
 PRUNE_EVERY = 360  # rounds between two prunings of targets whose rows are all gone
 ROW_LIMIT = 100_000  # rows of one answer
 
-EVER = 2.0**62  # milliseconds
 Place = tuple[str, str]  # subject, key
 
 
@@ -278,11 +277,6 @@ def allowance(total: int, *, free: int, size: int, cap: int | None) -> int:
 def text(words: Mapping[str, str]) -> str:
     """Return labels or info as JSON."""
     return msgspec.json.encode(visible(dict(words))).decode()
-
-
-def milliseconds(at: float) -> int:
-    """Return seconds as the history's milliseconds; a time beyond all clocks becomes the last one that a database takes."""
-    return int(max(-EVER, min(EVER, at * 1000)))
 
 
 def seconds(at: int | None) -> float | None:

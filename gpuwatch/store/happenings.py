@@ -16,7 +16,7 @@ from gpuwatch.model.alert import Severity
 from gpuwatch.model.escape import visible
 from gpuwatch.model.event import Event
 from gpuwatch.store.history import PERIOD
-from gpuwatch.store.schema import EVENT, ROUND
+from gpuwatch.store.schema import EVENT, ROUND, milliseconds
 
 LIMIT = 4096  # events that wait for the disk
 BATCH = 200  # of one transaction
@@ -133,8 +133,3 @@ def prune(connection: Connection, keep: float, limit: int | None) -> int:
         last = connection.scalar(select(func.max(EVENT.c.id))) or 0
         old = EVENT.c.round < last_round - int(keep // PERIOD)
         return connection.execute(delete(EVENT).where(old | (EVENT.c.id <= last - most))).rowcount
-
-
-def milliseconds(at: float) -> int:
-    """Return seconds as the history's milliseconds; a time beyond all clocks becomes the last one that a database takes."""
-    return int(max(-(2.0**62), min(2.0**62, at * 1000)))

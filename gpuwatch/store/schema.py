@@ -12,6 +12,8 @@ from sqlalchemy import BigInteger, Column, Double, Index, Integer, LargeBinary, 
 from gpuwatch.catalogue import METRICS
 from gpuwatch.model.metric import Metric, Subject
 
+EVER = 2.0**62  # milliseconds
+
 
 def meta_table(metadata: MetaData) -> Table:
     """Return the table that says whose file this is: schema, reads, machine."""
@@ -159,3 +161,8 @@ def raw_tables() -> dict[Subject, Table]:
 
 
 RAW: MappingProxyType[Subject, Table] = MappingProxyType(raw_tables())
+
+
+def milliseconds(at: float) -> int:
+    """Return seconds as the history's milliseconds; a time beyond all clocks becomes the last one that a database takes."""
+    return int(max(-EVER, min(EVER, at * 1000)))

@@ -14,9 +14,10 @@ from gpuwatch.model.event import WORDS_LIMIT, Event
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.model.target import Target
+from gpuwatch.sources.nvml.amounts import Amounts, reading
 from gpuwatch.sources.nvml.gpm import PART, Gpm
 from gpuwatch.sources.nvml.library import CallError, Library
-from gpuwatch.sources.nvml.mig_devices import Amounts, Device, find
+from gpuwatch.sources.nvml.mig_devices import Device, find
 
 MOST_NAMED = 8  # devices that the words of an event name
 # What a divided GPU has not: drivers answer NOT_SUPPORTED (seen on A100 and H100), and no 0 of theirs would be true.
@@ -82,18 +83,20 @@ class Mig:
         for instance, parts in instances(found.values()).items():
             mine = target(card, instance, [device for device, _ in parts])
             amounts = {**told(amounts for _, amounts in parts), **load.part(handle, instance, mine.info.get("mig_uuid", ""))}
-            readings.append(self._reading(mine, amounts, at, self._clock.mono() - started))
+            readings.append(reading(Tier.NORMAL, mine, amounts, at=at, took=self._clock.mono() - started))
             targets[instance] = mine
         load.keep({(instance, mine.info.get("mig_uuid", "")) for instance, mine in targets.items()})
         gone = (one for instance, one in self._targets.items() if instance not in targets)
-        readings += [self._reading(one, {}, at, 0.0) for one in gone]  # which ends its series: the subject is a brief one
+        readings += [
+            reading(Tier.NORMAL, one, {}, at=at, took=0.0) for one in gone
+        ]  # which ends its series: the subject is a brief one
         self._targets = targets
         return readings
 
     def silent(self, why: Absence) -> list[Reading]:
         """Return one Reading an instance without values; made without a call."""
         amounts: Amounts = dict.fromkeys((MIG_MEMORY_USED, MIG_MEMORY_SIZE, *(metric for metric, _ in PART.values())), why)
-        return [self._reading(one, amounts, self._clock.wall(), 0.0) for one in self._targets.values()]
+        return [reading(Tier.NORMAL, one, amounts, at=self._clock.wall(), took=0.0) for one in self._targets.values()]
 
     def _compare(self, now: dict[int, Device], card: Target) -> None:
         """Tell what has changed since the last look."""
@@ -118,18 +121,6 @@ class Mig:
                 key=card.key,
                 facts=facts,
             )
-        )
-
-    @staticmethod
-    def _reading(mine: Target, amounts: Amounts, at: float, took: float) -> Reading:
-        return Reading(
-            source="nvml",
-            tier=Tier.NORMAL,
-            target=mine,
-            at=at,
-            took=took,
-            values={metric: value for metric, value in amounts.items() if not isinstance(value, Absence)},
-            absent={metric: why for metric, why in amounts.items() if isinstance(why, Absence)},
         )
 
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuwatch.catalogue.mig import MIG_MEMORY_SIZE, MIG_MEMORY_USED
-from gpuwatch.model.metric import Metric
-from gpuwatch.model.reading import Absence
 from gpuwatch.sources.nvml import bindings, verdicts
+from gpuwatch.sources.nvml.amounts import Amounts
 from gpuwatch.sources.nvml.answers import memory_amount
 from gpuwatch.sources.nvml.bounds import plausible
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, Library
@@ -21,8 +20,6 @@ MOST = 64  # MIG devices of one GPU; seven today
 TRIES = 2  # looks at one index: what vanishes between two calls is looked for once more
 VANISHED = frozenset((verdicts.INVALID_ARGUMENT, verdicts.NOT_FOUND, verdicts.NOT_READY))  # failure-modes.md 5.16
 PROFILE = re.compile(r"\bMIG (\S+)$")  # "NVIDIA A100-SXM4-40GB MIG 3g.20gb"
-
-Amounts = Mapping[Metric, float | Absence]
 
 
 @dataclass(frozen=True, slots=True)

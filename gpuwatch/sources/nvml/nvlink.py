@@ -13,6 +13,7 @@ from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.sources.nvml import fields, verdicts
+from gpuwatch.sources.nvml.amounts import reading
 from gpuwatch.sources.nvml.bounds import plausible
 from gpuwatch.sources.nvml.fields import Field
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, GpuGoneError, Library
@@ -149,15 +150,7 @@ class Links:
         mine = {metric: value for (other, metric), value in found.items() if other == link}
         if mine.get(NVLINK_UP) == 0.0 and NVLINK_SPEED in mine:
             mine[NVLINK_SPEED] = Absence.EMPTY  # drivers say 0, or what it was
-        return Reading(
-            source="nvml",
-            tier=Tier.SLOW,
-            target=target,
-            at=at,
-            took=took,
-            values={metric: value for metric, value in mine.items() if not isinstance(value, Absence)},
-            absent={metric: value for metric, value in mine.items() if isinstance(value, Absence)},
-        )
+        return reading(Tier.SLOW, target, mine, at=at, took=took)
 
 
 def why(error: CallError) -> Absence:

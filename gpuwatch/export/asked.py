@@ -1,0 +1,28 @@
+"""What a request that changes state asks for, and who asks."""
+
+from typing import TypeVar
+
+import msgspec
+
+from gpuwatch.export.access import name_of
+from gpuwatch.export.message import Request
+from gpuwatch.model.escape import printable
+
+Asked = TypeVar("Asked", bound=msgspec.Struct)
+
+
+class AskedError(Exception):
+    """What is asked for cannot be had; the words say why, to a person."""
+
+
+def asker(request: Request) -> str:
+    """Return who asks: the user who has proven a password, or whom the kernel vouches for."""
+    return request.user or (name_of(request.peer.uid) if request.peer else "")
+
+
+def read(body: bytes, kind: type[Asked]) -> Asked:
+    """Read what is asked for; raises AskedError."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeError) as error:  # before 0.19 msgspec lets UnicodeDecodeError through
+        raise AskedError(f"cannot be read: {printable(str(error))}") from None
