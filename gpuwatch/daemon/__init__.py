@@ -47,6 +47,7 @@ log = logging.getLogger("gpuwatch")
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
 BEAT = 1.0  # seconds
+CALM = 10.0  # seconds between two looks at that, or less where the watchdog is to be fed more often
 WATCHED = 30.0  # seconds in which schedule, beat and HTTP must move, or the watchdog is not fed
 EAGER = 5.0  # seconds after the start in which the first reading of anything brings a beat
 STOP = 5.0  # seconds in which everything has stopped
@@ -135,9 +136,8 @@ class Daemon:
         self.server.start()
         self.notifier.start()
         self.beat.start()
-        for (tier, period), ticks in asks(self.collectors).items():
-            self.schedule.every(period, f"{tier.value}, every {period:g} s", *ticks)
-        self.schedule.every(BEAT, "beat", self.beat.tick, self.notifier.tick)  # after the asks: it judges what they bring
+        for period, ticks in ticking(self.collectors, self.beat.tick, self.notifier.tick).items():
+            self.schedule.every(period, f"every {period:g} s", *ticks)
         self.schedule.start()
 
     def judge(self) -> Beat:
@@ -173,7 +173,7 @@ class Daemon:
     def progress(self) -> tuple[float, float, int]:
         """Return what grows while the daemon works: schedule, beats, HTTP loop."""
         finished = self.beat.finished if self.beat is not None else None
-        return self.schedule.progress(), finished or 0.0, self.server.progress
+        return self.schedule.progress(), finished or 0.0, self.server.progress()
 
     def report(self, wall: float) -> list[Reading]:
         """Return what the rooms say of themselves."""
@@ -257,13 +257,14 @@ class Daemon:
         self.start()
         seen, since = self.progress(), self.clock.mono()
         told = False
-        period = min(1.0, (sd.watchdog_period() or 10.0) / 3)
+        wanted = min(CALM, (sd.watchdog_period() or CALM) / 3)
+        period = min(1.0, wanted)
         while not self.stopping.wait(period):
             now, moved = self.clock.mono(), self.progress()
             if all(new != old for new, old in zip(moved, seen, strict=True)):
                 seen, since = moved, now
                 if not told:
-                    told = True
+                    told, period = True, wanted
                     sd.notify("READY=1")
                     log.info("gpuwatch %s runs on %s", __version__, self.config.host.name)
             if now - since < WATCHED:
@@ -302,13 +303,14 @@ def firing(rule: Rule) -> notify.Firing:
     return notify.Firing(rule=rule.name, severities=severities, labels=rule.subject.labels)
 
 
-def asks(collectors: Sequence[Asked]) -> dict[tuple[Tier, float], list[Callable[[], None]]]:
-    """Return the ticks that ask the collectors, by tier and period; the slow first: a first page needs most what they have."""
-    found: dict[tuple[Tier, float], list[Callable[[], None]]] = {}
+def ticking(collectors: Sequence[Asked], *each_beat: Callable[[], None]) -> dict[float, list[Callable[[], None]]]:
+    """Return all ticks by period: those that ask, the slow first (a first page needs most what they have), then the beat."""
+    found: dict[float, list[Callable[[], None]]] = {}
     for tier in reversed(Tier):
         for asked in collectors:
             if tier in asked.periods:
-                found.setdefault((tier, asked.periods[tier]), []).append(asker(asked.collector, tier))
+                found.setdefault(asked.periods[tier], []).append(asker(asked.collector, tier))
+    found.setdefault(BEAT, []).extend(each_beat)
     return found
 
 

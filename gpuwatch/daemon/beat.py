@@ -20,6 +20,7 @@ log = logging.getLogger("gpuwatch.beat")
 
 REPORT_EVERY = 10.0  # seconds between reports of our own numbers
 SAVE_EVERY = 60.0  # seconds between saves of what detectors and rules remember
+AFTER = 0.05  # seconds from a tick to its beat: what was asked for at that tick is there by then, mostly
 SAVE_EARLY = 5.0  # seconds between them in the first minute, in which most is learned: a host may die soon after it came up
 
 
@@ -134,9 +135,9 @@ class Beat:
         while not self._stopping.is_set():
             if not self._due.wait(timeout=1.0):
                 continue
-            self._due.clear()
-            if self._stopping.is_set():
+            if self._stopping.wait(AFTER):
                 return
+            self._due.clear()
             try:
                 self.once()
             except BaseException:  # root of the thread: no fault must end all judging

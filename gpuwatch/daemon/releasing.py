@@ -128,6 +128,7 @@ class Releasing:
         self._words = ""  # what the last attaching found
         self._recalled = False  # what an earlier run left has been taken up, or overtaken
         self._stopping = threading.Event()
+        self._changed = threading.Event()  # there is a time to watch, or nothing any more
         self._thread = threading.Thread(target=self._run, name="release", daemon=True)
 
     # --- what people ask for ----------------------------------------------------------------------------------------
@@ -187,6 +188,7 @@ class Releasing:
     def stop(self) -> None:
         """End the thread."""
         self._stopping.set()
+        self._changed.set()
 
     def readings(self, wall: float) -> list[Reading]:
         """Return the driver's state while it is released, else look whether all is there again; for the judge, each beat."""
@@ -199,7 +201,9 @@ class Releasing:
             return [of_driver(kept, wall)]
 
     def _run(self) -> None:
-        while not self._stopping.wait(LOOK):
+        while not self._stopping.is_set():
+            self._changed.wait(LOOK if self._kept is not None or not self._recalled else None)
+            self._changed.clear()
             try:
                 self._recall()
                 self._pass()
@@ -295,6 +299,7 @@ class Releasing:
 
     def _take(self, kept: Kept | None, until: float) -> None:
         self._kept, self._until, self._up_since = kept, until, None
+        self._changed.set()
         held = kept is not None and not kept.is_over
         self._silences.hold(silence(kept) if kept is not None and held else None)
 

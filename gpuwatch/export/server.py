@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 RESERVED = 256  # descriptors that the rest of the daemon needs
 ANSWER_SHARE = 0.8  # of a connection's time; the rest is for sending
 HANDSHAKE_SECONDS = 5.0
-REFRESH_TICKS = 30
+REFRESH = 30.0  # seconds between two looks at the certificate
 LOGIN = ("WWW-Authenticate", 'Basic realm="gpuwatch"')
 
 
@@ -63,17 +63,18 @@ class Server:
         self._refusals = Refusals()
         self._failing: set[str] = set()
         self._said: set[str] = set()
-        self._ticks = 0
+        self._turns = 0
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self._grace = 0.0
         self.closing = False
 
-    @property
     def progress(self) -> int:
-        """A number that grows once a second while the loop runs: the watchdog looks at it."""
-        return self._ticks
+        """Return a number that has grown by the next call if the loop runs until then: the watchdog looks at it."""
+        with contextlib.suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self._turn)
+        return self._turns
 
     @property
     def connections(self) -> int:
@@ -117,15 +118,17 @@ class Server:
         self._most = min(self.limits.connections, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED))
         servers = [await self._listen(listening) for listening in self._sockets]
         self._started.set()
-        self._tick()
+        self._refresh()
         await self._end.wait()
         await self._close(servers)
 
-    def _tick(self) -> None:
-        """Do what is due each second, and come back."""
-        self._loop.call_later(1.0, self._tick)
-        self._ticks += 1
-        if self._web.tls is not None and self._ticks % REFRESH_TICKS == 0:
+    def _turn(self) -> None:
+        self._turns += 1
+
+    def _refresh(self) -> None:
+        """Look now and then whether there is a new certificate."""
+        if self._web.tls is not None:
+            self._loop.call_later(REFRESH, self._refresh)
             self._web.tls.refresh()
 
     async def _listen(self, listening: socket.socket) -> asyncio.Server:

@@ -139,8 +139,11 @@ class Notifier:
         self._poke()
 
     def tick(self) -> None:
-        """Look at the clock: to be called every second or so."""
-        self._poke()
+        """Look at the clock: to be called every second or so. Where nothing is open or queued, no time can come."""
+        with self._lock:
+            waits = bool(self._inbox) or self._memory is not None
+        if waits or self._incidents or self._look is not None or any(one.status.waiting for one in self._senders.values()):
+            self._poke()
 
     def stop(self, seconds: float) -> None:
         """Give the senders so long to end what is due; what is not sent stays in the outbox."""

@@ -12,7 +12,7 @@ from gpuwatch.sampling.events import Reason, Report, Standing
 from gpuwatch.sampling.mailbox import Mailbox
 from gpuwatch.sources.source import Candid, Source
 
-IDLE = 1.0  # seconds between two looks at whether to stop
+IDLE = 60.0  # seconds between two looks at whether to stop; `stop` wakes the thread by itself
 
 log = logging.getLogger(__name__)
 

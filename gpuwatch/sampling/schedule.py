@@ -18,18 +18,17 @@ from gpuwatch.model.clock import Clock
 
 LOOK = 1.0  # seconds between two looks at the clocks
 STEP = 2.0  # a difference over this is a step, not a slew
-APART = 0.05  # seconds between the first ticks of two jobs: what one asks for is there, mostly, when the next one ticks
 
 log = logging.getLogger(__name__)
 
 
-def following(previous: datetime | None, now: datetime, every: timedelta, delay: timedelta) -> datetime:
+def following(previous: datetime | None, now: datetime, every: timedelta) -> datetime:
     """Return the next tick: at once for a new job, in step with the last one, or one period from now when that is past.
 
     Always after `now` but for a new job, so that no run is ever made up for.
     """
     if previous is None:
-        return now + delay
+        return now
     due = previous + every
     return due if now < due <= now + every else now + every
 
@@ -43,15 +42,14 @@ def moved(due: datetime, now: datetime, every: timedelta, stepped: timedelta) ->
 class Every(BaseTrigger):  # type: ignore[misc]  # apscheduler has no types
     """APScheduler's interval, without a memory of the past."""
 
-    __slots__ = ("_delay", "every")
+    __slots__ = ("every",)
 
-    def __init__(self, seconds: float, delay: float = 0.0) -> None:
+    def __init__(self, seconds: float) -> None:
         self.every = timedelta(seconds=seconds)
-        self._delay = timedelta(seconds=delay)
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime:
         """Answer APScheduler."""
-        return following(previous_fire_time, now, self.every, self._delay)
+        return following(previous_fire_time, now, self.every)
 
 
 class Scheduler(BackgroundScheduler):  # type: ignore[misc]  # apscheduler has no types
@@ -107,16 +105,15 @@ class Schedule:
         self._scheduler = Scheduler(self._look)
         self._offset = 0.0  # wall minus monotonic clock at the last look
         self._looked = clock.mono()
-        self._jobs = 0
         logging.getLogger("apscheduler").setLevel(logging.WARNING)  # it logs every run at INFO
 
     def every(self, seconds: float, name: str, *ticks: Callable[[], None]) -> None:
-        """Repeat `ticks`, all at one time; the first times of jobs follow each other closely, in the order of adding.
+        """Repeat `ticks` in their order, the first time at once, as all jobs that are there at the start.
 
-        To wake up costs more than to tick (0.3 ms of CPU, measured): what has the same pace belongs into one job.
+        To wake up costs more than to tick (0.3 ms of CPU, measured): what has the same pace belongs into one job, and paces
+        of whole seconds wake up together.
         """
-        trigger, jobs = Every(seconds, delay=APART * self._jobs), [Job(name, tick) for tick in ticks]
-        self._jobs += 1
+        trigger, jobs = Every(seconds), [Job(name, tick) for tick in ticks]
 
         def run() -> None:
             for job in jobs:

@@ -25,7 +25,7 @@ from gpuwatch.store.records import Key
 
 log = logging.getLogger(__name__)
 
-IDLE = 1.0  # seconds between two looks at the queues without a call
+IDLE = 10.0  # seconds between two looks at the queues without a call; a side that is in trouble is looked at when it is due
 TIDY = 0.05  # seconds between two steps of retention
 PAUSES = (0.5, 1.0, 2.0, 5.0)  # seconds before the next try after the first, second, ... failure
 STALLED = 3.0  # seconds after which a write counts as stuck (rulings 7)

@@ -349,8 +349,8 @@ def test_a_server_that_was_never_started_can_be_stopped() -> None:
 
 
 def test_progress_grows_while_the_loop_runs_and_stands_still_after(served: Served) -> None:
-    before = served.server.progress
-    assert until(lambda: served.server.progress > before)
+    before = served.server.progress()
+    assert until(lambda: served.server.progress() > before)
     served.server.stop(1.0)
-    after = served.server.progress
-    assert not until(lambda: served.server.progress > after, 0.1)
+    after = served.server.progress()
+    assert not until(lambda: served.server.progress() > after, 0.1)

@@ -34,10 +34,10 @@ def silence(life: Life, seconds: float = HOUR) -> str:
 
 
 def looks(life: Life) -> None:
-    """Tick, and wait until the notifier has seen which silences hold."""
+    """Tick, and wait until the notifier has seen which silences hold, if anything is open that they could hold back."""
     life.notifier.tick()
     wall = life.clock.wall()
-    until(lambda: life.notifier._active == {one.id for one in life.silences.lasting(wall)})
+    until(lambda: not life.notifier._incidents or life.notifier._active == {one.id for one in life.silences.lasting(wall)})
 
 
 def forward(life: Life, seconds: float) -> None:

@@ -49,19 +49,6 @@ def test_every_job_ticks_at_once_one_after_the_other_and_then_at_its_pace() -> N
     assert len([name for name, _ in ticks if name == "slow"]) == 1
 
 
-def test_jobs_of_one_pace_are_apart() -> None:
-    def is_apart() -> bool:  # a thread that comes late runs all that is due
-        ticks: list[float] = []
-        schedule = Schedule(SystemClock())
-        for name in ("first", "second", "third"):
-            schedule.every(60.0, name, lambda: ticks.append(time.monotonic()))
-        with running(schedule):
-            until(lambda: len(ticks) == 3)
-        return ticks[2] - ticks[0] > 0.03
-
-    until(is_apart)
-
-
 def test_a_tick_that_raises_is_said_once_and_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     ticks: list[str] = []

@@ -1,8 +1,8 @@
-"""What the schedule is told to ask."""
+"""What the schedule is told to do."""
 
 from collections.abc import Sequence
 
-from gpuwatch.daemon import asks
+from gpuwatch.daemon import ticking
 from gpuwatch.daemon.building import Asked
 from gpuwatch.model.reading import Reading, Tier
 
@@ -36,17 +36,19 @@ class Noting:
         return ""
 
 
-def test_collectors_of_one_pace_are_asked_together_and_slow_tiers_first() -> None:
+def test_what_has_one_pace_is_done_together_slow_tiers_first_and_the_beat_after_what_it_judges() -> None:
     noted: list[tuple[str, Tier]] = []
     three = {Tier.FAST: 1.0, Tier.NORMAL: 10.0, Tier.SLOW: 60.0}
-    found = asks(
+    found = ticking(
         [
             Asked(Noting("host", noted), three),
             Asked(Noting("nvml", noted), {**three, Tier.FAST: 2.0}),
             Asked(Noting("probe", noted), {Tier.SLOW: 60.0}),
-        ]
+        ],
+        lambda: noted.append(("beat", Tier.FAST)),
     )
-    assert list(found) == [(Tier.SLOW, 60.0), (Tier.NORMAL, 10.0), (Tier.FAST, 1.0), (Tier.FAST, 2.0)]
-    for tick in found[Tier.SLOW, 60.0] + found[Tier.FAST, 2.0]:
+    assert list(found) == [60.0, 10.0, 1.0, 2.0]
+    for tick in found[60.0] + found[2.0] + found[1.0]:
         tick()
-    assert noted == [("host", Tier.SLOW), ("nvml", Tier.SLOW), ("probe", Tier.SLOW), ("nvml", Tier.FAST)]
+    slow = [("host", Tier.SLOW), ("nvml", Tier.SLOW), ("probe", Tier.SLOW)]
+    assert noted == [*slow, ("nvml", Tier.FAST), ("host", Tier.FAST), ("beat", Tier.FAST)]
