@@ -5,7 +5,8 @@ A new detector gets a file with its State and its class, its metrics in `catalog
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ from gpuwatch.detectors.usage import Usage, joined
 from gpuwatch.model.event import Event
 from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.metric import Metric
-from gpuwatch.model.reading import Reading, Tier
+from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
 
@@ -108,7 +109,7 @@ class Runner:
 
     def run(self, view: View, wall: float) -> Findings:
         """Let every detector look at one beat; returns one derived reading a target, the evidence, and what happened."""
-        readings: dict[tuple[Target, Tier], Reading] = {}
+        readings: dict[tuple[Target, Tier], list[Reading]] = {}
         evidence: dict[tuple[Target, Metric], Evidence] = {}
         events: list[Event] = []
         for detector in self.detectors:
@@ -118,9 +119,8 @@ class Runner:
                 before = evidence.get(place)
                 evidence[place] = found if before is None else together(before, found)
             for reading in findings.readings:
-                key = reading.target, reading.tier
-                readings[key] = merged(readings[key], reading) if key in readings else reading
-        return Findings(tuple(readings.values()), evidence, tuple(events))
+                readings.setdefault((reading.target, reading.tier), []).append(reading)
+        return Findings(tuple([merged(found) for found in readings.values()]), evidence, tuple(events))
 
     def step(self, detector: AnyDetector, view: View, wall: float) -> Findings:
         """Let one detector look."""
@@ -198,15 +198,18 @@ def together(first: Evidence, second: Evidence) -> Evidence:
     return Evidence({**first.numbers, **second.numbers}, {**first.words, **second.words})
 
 
-def merged(first: Reading, second: Reading) -> Reading:
-    """Return one reading with the values of both; the target of the one that knows more text facts."""
-    return Reading(
-        source=first.source,
-        tier=first.tier,
-        target=max(first.target, second.target, key=lambda target: len(target.info)),
-        at=first.at,
-        took=first.took,
-        values={**first.values, **second.values},
-        absent={**first.absent, **second.absent},
-        fault=first.fault or second.fault,
-    )
+def merged(found: Sequence[Reading]) -> Reading:
+    """Return one reading with the values of all; the target of the one that knows most text facts."""
+    first = found[0]
+    if len(found) == 1:
+        return first
+    values: dict[Metric, float] = {}
+    absent: dict[Metric, Absence] = {}
+    target = first.target
+    for reading in found:
+        values.update(reading.values)
+        absent.update(reading.absent)
+        if len(reading.target.info) > len(target.info):
+            target = reading.target
+    fault = next((reading.fault for reading in found if reading.fault), None)
+    return replace(first, target=target, values=values, absent=absent, fault=fault)

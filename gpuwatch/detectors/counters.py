@@ -95,6 +95,8 @@ class Counters(msgspec.Struct):
 
     def forget(self, keys: Collection[str]) -> None:
         """Drop what is counted of GPUs that are no more."""
+        if not keys:
+            return
         self.xids = {name: total for name, total in self.xids.items() if name.partition("|")[0] not in keys}
         self.falls = {name: fall for name, fall in self.falls.items() if name not in keys}
 

@@ -45,7 +45,7 @@ class Clockwork(msgspec.Struct):
 
 def measured(entry: Entry) -> tuple[Reading, ...]:
     """Return the readings of a target that come from its hardware, and not from us."""
-    return tuple(reading for reading in entry.readings if reading.source != SOURCE)
+    return tuple([reading for reading in entry.readings if reading.source != SOURCE])  # a list is built in half the time
 
 
 def derived(target: Target, values: dict[Metric, float], absent: dict[Metric, Absence], wall: float) -> Reading:

@@ -32,6 +32,7 @@ WAITING = 1024  # events that wait for that
 COMES_BACK = 5.0  # seconds after the last sign of a fall from which an answer counts: an older one may still lie around
 KEPT = 256  # events of one beat that are kept one by one; more are kept by kind and thing
 GONE = frozenset({"lost", "reset_required"})
+LEVELS = tuple((Severity(name).rank, metric) for name, metric in ERRORS_OPEN.items())
 DROPPED = (STATE["lost"], STATE["missing"], STATE["reset_required"])
 
 
@@ -112,7 +113,7 @@ def placed(state: State, events: Iterable[Event], clock: float) -> list[Event]:
 
 def rename(state: State) -> None:
     """Give what is known by an address to the GPU that has turned out to be there."""
-    keys = {name.partition("|")[0] for name in state.counters.xids} | state.counters.falls.keys()
+    keys = {name.partition("|")[0] for name in state.counters.xids if ":" in name} | state.counters.falls.keys()
     keys |= {story.key for story in state.chronicle.open if story.subject == GPU.name}
     for old, new in places.renamed(keys, state.places).items():
         state.counters.rename(old, new)
@@ -154,8 +155,8 @@ def told(
         level = Severity.INFO if gravest is None else gravest.severity
         fall = state.counters.falls.get(key)
         values: dict[Metric, float] = {BUS_DROPS: 0.0 if fall is None else float(fall.count)}
-        for name, metric in ERRORS_OPEN.items():
-            values[metric] = float(level.rank >= Severity(name).rank)
+        for rank, metric in LEVELS:
+            values[metric] = float(level.rank >= rank)
             if gravest is not None and values[metric]:
                 evidence[target, metric] = of_errors(gravest)
         readings.append(derived(target, values, {}, wall))

@@ -53,7 +53,7 @@ class Reboot:
 
     def step(self, state: State, view: View, wall: float) -> tuple[State, Findings]:
         """Judge each boot once."""
-        host = next(view.of(HOST), None)
+        host = next(iter(view.of(HOST)), None)
         boot_id = host.target.info.get("boot_id", "") if host else ""
         if host is None or not boot_id:
             return state, Findings()

@@ -17,7 +17,10 @@ class Severity(str, Enum):
     @property
     def rank(self) -> int:
         """0 for info, 1 for warning, 2 for critical."""
-        return list(Severity).index(self)
+        return RANKS[self]
+
+
+RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 class AlertState(str, Enum):

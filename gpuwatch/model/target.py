@@ -19,6 +19,9 @@ class Target:
     labels: Mapping[str, str] = field(default_factory=dict, compare=False)
     info: Mapping[str, str] = field(default_factory=dict, compare=False)
 
+    def __hash__(self) -> int:
+        return hash(self.key)  # of the few that share a key, each is of another subject; this is called a thousand times a beat
+
     def __str__(self) -> str:
         first = next(iter(self.labels.values()), self.key)
         return f"{self.subject.name} {first}" if first else self.subject.name

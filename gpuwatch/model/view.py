@@ -1,7 +1,7 @@
 """What the board knows at one moment: immutable, merged over the sources, late values already dropped."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric, Subject
@@ -30,15 +30,24 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The board at one moment: entries by target, in the order in which the targets first came; events since the last beat."""
+    """The board at one moment: entries by target, in the order in which the targets first came; events since the last beat.
+
+    The keys are the targets as they first came; their labels and facts of now are those of `Entry.target`.
+    """
 
     now: float  # wall clock, seconds
     entries: Mapping[Target, Entry]
     events: tuple[Event, ...] = ()  # in the order of their arrival; only detectors are shown any
+    _by_subject: dict[Subject, list[Entry]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def of(self, subject: Subject) -> Iterator[Entry]:
-        """Yield the entries of one subject."""
-        return (entry for target, entry in self.entries.items() if target.subject is subject)
+    def of(self, subject: Subject) -> Sequence[Entry]:
+        """Return the entries of one subject; sorted out once, since all detectors ask."""
+        if not self._by_subject and self.entries:
+            found: dict[Subject, list[Entry]] = {}
+            for entry in self.entries.values():
+                found.setdefault(entry.target.subject, []).append(entry)
+            self._by_subject.update(found)
+        return self._by_subject.get(subject, ())
 
     def value(self, target: Target, metric: Metric) -> float | None:
         """Return a value, None where the target or the value is absent."""

@@ -58,15 +58,16 @@ class Engine:
         """Judge everything once; returns what people may hear of."""
         beat = Beat(view, mono, evidence)
         self.rest(mono)
-        looks: dict[Subject, list[tuple[Entry, Look]]] = {}
-        for entry in view.entries.values():
-            looks.setdefault(entry.target.subject, []).append((entry, Look(entry.values, entry.absent, view.now)))
+        looks = {
+            subject: [(entry, Look(entry.values, entry.absent, view.now)) for entry in view.of(subject)]
+            for subject in {rule.subject for rule in self.rules.values()}
+        }
         transitions: list[Transition] = []
         for rule in self.rules.values():
             if rule.subject in self.rested[0]:
                 continue
             try:
-                transitions += self.apply(rule, looks.get(rule.subject, []), beat)
+                transitions += self.apply(rule, looks[rule.subject], beat)
             except Exception as error:  # as with detectors: one rule must not silence the others
                 if self.failing.get(rule.name) != repr(error):
                     self.failing[rule.name] = repr(error)

@@ -66,6 +66,7 @@ class Board:
         self._limit = limit
         self._lock = threading.Lock()
         self._places: dict[Target, Place] = {}
+        self._entries: dict[Target, Entry] = {}  # of the last view
         self._count = 0
         self._dropped = 0
         self._withdrawn: frozenset[str] = frozenset()  # sources from which nothing is taken
@@ -85,7 +86,8 @@ class Board:
                 return False
             place = self._places.get(reading.target)
             if is_over:
-                self._count -= 0 if place is None else len(self._places.pop(reading.target).kept)
+                if place is not None:
+                    self._forget(reading.target)
                 return False
             is_first = place is None or key not in place.kept
             if is_first:
@@ -113,7 +115,7 @@ class Board:
                         place.kept[key].until, place.kept[key].why = min(mono, place.kept[key].until), Absence.RELEASED
                     place.entry = None
                 if not place.kept:
-                    del self._places[target]
+                    self._forget(target)
 
     def admit(self) -> None:
         """Take readings from every source again; what was taken back and is not said anew is LATE from now on."""
@@ -125,19 +127,26 @@ class Board:
                         kept.why, place.entry = Absence.LATE, None
 
     def view(self, wall: float, mono: float) -> View:
-        """Return what is known now. Entries that did not change are those of the last view: they are immutable."""
-        entries: dict[Target, Entry] = {}
+        """Return what is known now. Entries that did not change are those of the last view: they are immutable.
+
+        The keys stay the very same objects, so that nothing has to be compared to find them again.
+        """
+        gone: list[Target] = []
         with self._lock:
-            gone = [
-                target for target, place in self._places.items() if mono > place.last + (0.0 if target.subject.brief else FORGET)
-            ]
-            for target in gone:
-                self._count -= len(self._places.pop(target).kept)
-            for place in self._places.values():
-                if place.entry is None or mono >= place.until:
+            for target, place in self._places.items():
+                if mono > place.last + (0.0 if target.subject.brief else FORGET):
+                    gone.append(target)
+                elif place.entry is None or mono >= place.until:
                     place.entry, place.until = merge(place.kept.values(), mono)
-                entries[place.entry.target] = place.entry
-        return View(wall, MappingProxyType(entries))
+                    self._entries[target] = place.entry
+            for target in gone:
+                self._forget(target)
+            return View(wall, MappingProxyType(self._entries.copy()))
+
+    def _forget(self, target: Target) -> None:
+        """Let go of all that is kept of a target."""
+        self._count -= len(self._places.pop(target).kept)
+        self._entries.pop(target, None)
 
     def readings(self, wall: float) -> list[Reading]:
         """Return the board's own number: readings that found it full."""

@@ -36,11 +36,11 @@ class Round:
 class Gathered:
     """What one target had in the present period, and which readings are counted already."""
 
-    __slots__ = ("_counted", "_counts", "_entry", "_sums", "_values", "target")
+    __slots__ = ("_counted", "_counts", "_sums", "_values", "entry", "target")
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self._entry: Entry | None = None
+        self.entry: Entry | None = None
         self._counted: dict[tuple[str, str], float] = {}  # (source, tier) -> at of its last reading
         self._sums: dict[Metric, float] = {}
         self._counts: dict[Metric, int] = {}
@@ -53,9 +53,7 @@ class Gathered:
 
     def take(self, entry: Entry) -> None:
         """Count the readings that are new."""
-        if entry is self._entry:
-            return  # the board hands out the same entry until something of it changes
-        self.target, self._entry = entry.target, entry
+        self.target, self.entry = entry.target, entry
         for index, reading in enumerate(entry.readings):
             slot = reading.source, reading.tier.value
             # "another", not "a later": the wall clock may have been set back
@@ -118,7 +116,8 @@ class Accumulator:
                 gathered = self._targets.get(target)
                 if gathered is None:
                     gathered = self._targets[target] = Gathered(entry.target)
-                gathered.take(entry)
+                if gathered.entry is not entry:  # the board hands out the same entry until something of it changes
+                    gathered.take(entry)
         return done
 
     def finish(self) -> Round | None:

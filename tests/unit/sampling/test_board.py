@@ -118,13 +118,14 @@ def test_labels_are_those_of_the_newest_trusted_reading_and_text_is_gathered() -
     full = board(look({ENERGY: 1.0}, tier=Tier.SLOW, target=Target(subject=GPU, key="GPU-1", info={"serial": "7", "name": "?"})))
     full.post(look({POWER: 1.0}, target=moved), 1)
     full.post(look({UTILIZATION: 1.0}, source="derived"), 2)
-    (target,) = full.view(0, 2).entries
+    (entry,) = full.view(0, 2).entries.values()
+    target = entry.target
     assert (target.labels, target.info) == ({"gpu": "0", "uuid": "GPU-1"}, {"name": "RTX", "serial": "7"})
 
 
 def test_a_missing_gpu_keeps_the_labels_it_had_last() -> None:
-    (target,) = board(look({POWER: 1.0})).view(0, 1000).entries
-    assert target.labels == {"gpu": "1", "uuid": "GPU-1"}
+    (entry,) = board(look({POWER: 1.0})).view(0, 1000).entries.values()
+    assert entry.target.labels == {"gpu": "1", "uuid": "GPU-1"}
 
 
 def test_a_fault_counts_as_long_as_its_reading() -> None:
@@ -221,3 +222,12 @@ def test_what_is_withdrawn_is_released_and_nothing_more_is_taken_from_its_source
     assert full.view(0, 1).entries[CARD].absent[POWER] is Absence.LATE
     full.post(look({POWER: 200.0}), 1)
     assert full.view(0, 1).entries[CARD].values == {POWER: 200.0, UTILIZATION: 0.5}
+
+
+def test_the_key_of_a_target_stays_the_same_object_until_it_is_forgotten() -> None:
+    full = board(look({POWER: 1.0}))
+    (first,) = full.view(0, 1).entries
+    full.post(look({POWER: 2.0}, target=Target(subject=GPU, key="GPU-1", labels={"gpu": "7"})), 1)
+    (key,) = full.view(0, 2).entries
+    assert key is first
+    assert full.view(0, 10_000).entries == {}
