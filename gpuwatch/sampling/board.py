@@ -4,6 +4,7 @@ import math
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from types import MappingProxyType
 
 from gpuwatch.model.metric import Metric
@@ -31,6 +32,7 @@ class Cadence:
         return max(3 * self.period, self.deadline + self.period)
 
 
+ORDER = attrgetter("rank")
 DEFAULT: Mapping[Tier, Cadence] = {
     Tier.FAST: Cadence(1, 5),
     Tier.NORMAL: Cadence(10, 5),
@@ -40,11 +42,11 @@ DEFAULT: Mapping[Tier, Cadence] = {
 
 @dataclass(slots=True)
 class Kept:
-    """A reading, when it came and until when it counts (monotonic)."""
+    """A reading, when it came and until when it counts (monotonic); `rank`: the lower, the more trusted, then the newer."""
 
     reading: Reading
-    came: float
     until: float
+    rank: tuple[int, float]
     why: Absence = Absence.LATE  # why its values are absent after that
 
 
@@ -97,7 +99,7 @@ class Board:
                 self._count += 1
             if place is None:
                 place = self._places[reading.target] = Place()
-            place.kept[key] = Kept(reading, mono, until)
+            place.kept[key] = Kept(reading, until, (TRUST.get(reading.source, OTHERS), -mono))
             place.last = max(place.last, until)
             place.entry = None
             return is_first
@@ -161,27 +163,27 @@ def merge(all_kept: Iterable[Kept], mono: float) -> tuple[Entry, float]:
     A value of any reading that counts wins over an absence; of two values, or two absences, that of the more trusted source,
     then the newer. What only a late reading knew is LATE; that a device will never have it stays true.
     """
-    kept = sorted(all_kept, key=lambda one: (TRUST.get(one.reading.source, OTHERS), -one.came))
+    kept = sorted(all_kept, key=ORDER)
     current = [one for one in kept if mono < one.until]
+    late = [one for one in kept if mono >= one.until]
     values: dict[Metric, float] = {}
     absent: dict[Metric, Absence] = {}
-    for one in reversed(kept):
-        if mono >= one.until:
-            absent.update(dict.fromkeys(one.reading.values, one.why))
-            for metric, why in one.reading.absent.items():
-                absent[metric] = why if why is Absence.UNSUPPORTED else one.why
+    for one in reversed(late):
+        absent.update(dict.fromkeys(one.reading.values, one.why))
+        for metric, why in one.reading.absent.items():
+            absent[metric] = why if why is Absence.UNSUPPORTED else one.why
     for one in reversed(current):
         values.update(one.reading.values)
         absent.update(one.reading.absent)
     for metric in absent.keys() & values.keys():
         del absent[metric]
     entry = Entry(
-        identity([one.reading.target for one in (*current, *(one for one in kept if mono >= one.until))]),
+        identity([one.reading.target for one in (*current, *late)]),
         MappingProxyType(values),
         MappingProxyType(absent),
-        tuple(one.reading for one in current),
+        tuple([one.reading for one in current]),
     )
-    return entry, min((one.until for one in current), default=math.inf)
+    return entry, min([one.until for one in current], default=math.inf)
 
 
 def identity(targets: Sequence[Target]) -> Target:
