@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": "run the daemon on a simulated host with 8 GPUs that goes through faults",
     "status": "say how this host and its monitor are",
     "events": "list what driver and kernel have told, or read a saved kernel log",
+    "history": "show what a metric was, and what happened meanwhile",
     "silence": "tell nobody of some alerts, or of any, for a time; list or end that",
     "release": "let go of every GPU, for a reset or a new driver; with a command, until it ends",
     "resume": "take the GPUs up again, and say what has changed",

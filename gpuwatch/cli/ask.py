@@ -6,7 +6,7 @@ The daemon is named by --socket, --host or the configuration, or is where a daem
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from gpuwatch.places import places
 
 SYSTEM = Path("/run/gpuwatch/gpuwatch.sock")
 PATIENCE = 10.0  # seconds for an answer to a change: the daemon gives its disk three
+CALLERS = 400  # the question makes no sense
 IN_TIME = 504  # the daemon goes on with what it could not answer in time
 STRANGE = (ValueError, KeyError, TypeError, AttributeError)  # what reading the answer of something else raises
 STRANGER = "what answers there is no gpuwatch, or one of another version"
@@ -33,18 +34,20 @@ class DeclinedError(Exception):
         self.status, self.code = status, code  # of HTTP; of the command
 
 
-def granted(args: argparse.Namespace, place: str, reply: Reply, *, changes: bool = False) -> Reply:
+def granted(
+    args: argparse.Namespace, place: str, reply: Reply, *, changes: bool = False, plain: Collection[int] = (CALLERS,)
+) -> Reply:
     """Return an answer that is one; raises ConfigError where a password is wanted, else DeclinedError.
 
-    Who `changes` something hears the daemon's own words and may be refused (exit code 1); who reads hears them of a question
-    that is wrong, and any other answer is as good as none.
+    Who `changes` something hears the daemon's own words and may be refused (exit code 1); who reads hears them where the
+    status is `plain`, as that of a question that is wrong, and any other answer is as good as none.
     """
     if reply.status == 200:
         return reply
     if reply.status == 401:
         raise config.ConfigError(place, "", denied(args))
-    said = printable(reply.body.decode("utf-8", "replace").strip(), 400) if changes or reply.status == 400 else ""
-    code = CALLERS_MISTAKE if reply.status == 400 else OUR_FAULT if changes and reply.status < 500 else NOT_REACHABLE
+    said = printable(reply.body.decode("utf-8", "replace").strip(), 400) if changes or reply.status in plain else ""
+    code = CALLERS_MISTAKE if reply.status == CALLERS else OUR_FAULT if changes and reply.status < 500 else NOT_REACHABLE
     raise DeclinedError(said or f"the daemon answered {reply.status}", reply.status, code)
 
 

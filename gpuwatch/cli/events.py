@@ -18,7 +18,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlencode
@@ -26,6 +25,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from gpuwatch.cli import ask
+from gpuwatch.cli.happened import line, when
 from gpuwatch.config import ConfigError
 from gpuwatch.detectors.stories import Story, retold
 from gpuwatch.export.events import Told, told
@@ -36,7 +36,6 @@ from gpuwatch.model.quantity import duration
 from gpuwatch.sources.kernel import lines, replay
 
 PLACE = "gpuwatch events"
-WORDS = 120  # characters of the raw line that a line of ours shows
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -120,14 +119,6 @@ def opened(name: str) -> contextlib.AbstractContextManager[BinaryIO]:
     return contextlib.nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb")
 
 
-def line(one: Told) -> str:
-    """Return one event as a line."""
-    where = f"GPU {one.gpu}" if one.gpu else f"{one.subject} {one.key}".strip()
-    what = f"Xid {one.code}" if one.kind == "xid" else f"SXid {one.code}" if one.kind == "sxid" else one.kind
-    times = f" x{one.count}" if one.count > 1 else ""
-    return printable(f"{when(one.at)}  {one.severity:8}  {where}  {what}{times}: {one.name} | {one.words[:WORDS]}", 400)
-
-
 def paragraph(story: Story) -> Iterator[str]:
     """Yield the lines of a story."""
     times = f", {story.count} times" if story.count > 1 else ""
@@ -159,11 +150,3 @@ def shown(story: Story) -> Mapping[str, Any]:
         "recovery": story.recovery,
         "action": story.action,
     }
-
-
-def when(at: float) -> str:
-    """Write a time in the host's time zone; one that no calendar has, as a number."""
-    try:
-        return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):
-        return f"{at:.0f}"

@@ -29,6 +29,7 @@ from gpuwatch.model.alert import Incident
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import Event
 from gpuwatch.model.naming import Naming
+from gpuwatch.model.past import Past, Question
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.view import View
 from gpuwatch.notify.notifier import Notifier
@@ -201,6 +202,10 @@ class Daemon:
     def events(self, since: float, until: float, limit: int, key: str | None) -> Sequence[Event]:
         """Return the newest events of that time, the oldest of them first."""
         return self.store.events(since, until, limit, key=key)
+
+    def history(self, question: Question) -> Past:
+        """Return what was; raises NoTargetError, TooMuchError and UnreadableError."""
+        return self.store.past(question)
 
     @property
     def nobody(self) -> bool:

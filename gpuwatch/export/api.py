@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gpuwatch import __version__
-from gpuwatch.export import events, release, silences
+from gpuwatch.export import events, history, release, silences
 from gpuwatch.export.families import legible
 from gpuwatch.export.landing import landing
 from gpuwatch.export.message import JSON, Request, Response, Route, wants_gzip, wants_openmetrics
@@ -29,7 +29,7 @@ class Silences(silences.Silences, Protocol):
         ...
 
 
-class Answers(events.Answers, Protocol):
+class Answers(events.Answers, history.Answers, Protocol):
     """What the daemon knows; every method may be called from any thread."""
 
     @property
@@ -130,6 +130,7 @@ def routes(answers: Answers) -> tuple[Route, ...]:
         Route("/api/v1/alerts", lambda _: Response.json(alerts(answers)), slow=True),
         Route("/api/v1/status", lambda _: Response.json(answers.status()), slow=True),
         events.route(answers),
+        history.route(answers),
         *silences.routes(answers.silences, answers.clock, answers.naming),
         *release.routes(answers.releasing),
         Route("/", lambda _: landing(answers.host, nobody=answers.nobody)),

@@ -12,6 +12,7 @@ LINKS = (
     ("/api/v1/view", "what is known now, as JSON"),
     ("/api/v1/alerts", "open alerts, as JSON"),
     ("/api/v1/events", "what driver and kernel have told, as JSON"),
+    ("/api/v1/history", "what was, by ?metric=: values and what happened meanwhile, as JSON"),
     ("/api/v1/silences", "of what nobody is told for a time, as JSON"),
     ("/api/v1/release", "whether the GPUs are released, as JSON"),
     ("/api/v1/status", "the state of gpuwatch itself, as JSON"),

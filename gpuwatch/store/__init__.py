@@ -10,12 +10,13 @@ Two files, so that a history that is full, corrupt, huge or of another version n
 To add a table or change one: schema.py and a step in migrations.py. Metrics come from the catalogue by themselves.
 """
 
+import contextlib
 import logging
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,11 +30,12 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.delivery import Delivery, Outcome, Told
 from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.model.past import Past, Question, UnreadableError
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.silence import Silence
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
-from gpuwatch.store import happenings
+from gpuwatch.store import happenings, past
 from gpuwatch.store.archive import Archive, Row, read
 from gpuwatch.store.files import DISK_ERRORS, Database, Trouble, trouble, words
 from gpuwatch.store.happenings import Happenings
@@ -52,6 +54,9 @@ START = 3.0  # seconds that `start` waits for the disk
 CLAIM = 1.0  # seconds that `claim` does
 READ = 5.0  # seconds that one `rows` may take
 READ_STEPS = 10_000  # steps of SQLite's machine between two looks at the time
+INTERRUPTED = "interrupted"  # what SQLite says when that time is over (sqlite3ErrStr in main.c)
+ASKERS = 2  # questions that are answered at once: each costs the daemon up to a core, and a thread of those that answer HTTP
+ASKERS_WAIT = 1.0  # seconds that the next one waits
 
 T = TypeVar("T")
 
@@ -96,6 +101,7 @@ class Store:
             adopted=self.ids.follow,
         )
         self._reader: Engine = self._history.reader()
+        self._askers = threading.BoundedSemaphore(ASKERS)
 
     def claim(self) -> None:
         """Take the files for this process, for as long as it lives; raises LockedError where another daemon uses them.
@@ -200,23 +206,52 @@ class Store:
         self, since: float, until: float, limit: int = 1000, kinds: Collection[str] | None = None, key: str | None = None
     ) -> list[Event]:
         """Return the newest events with since <= at < until, the oldest of them first, at most 10,000. Reads as `rows` does."""
-        return self._ask(lambda connection: happenings.read(connection, since, until, limit, kinds=kinds, key=key))
+        keys = None if key is None else [key]
+        return self._ask(lambda connection: happenings.read(connection, since, until, limit, kinds=kinds, keys=keys))
+
+    def past(self, question: Question) -> Past:
+        """Return some metrics over a time, thinned to what one answer holds, and what happened meanwhile. Reads as `rows` does.
+
+        Raises NoTargetError, TooMuchError, and UnreadableError where the disk refuses, is too slow, or two others are reading.
+        """
+        if not self._writer.history.opened.is_set():
+            raise UnreadableError("the history is not open yet")
+        if not self._askers.acquire(timeout=ASKERS_WAIT):
+            raise UnreadableError("others are reading the history: ask again")
+        try:
+            with self._reading() as connection:
+                return past.read(connection, question)
+        except DISK_ERRORS as error:
+            raise UnreadableError(f"the history cannot be read: {self._refused(error)}") from None
+        finally:
+            self._askers.release()
 
     def _ask(self, question: Callable[[Connection], Iterable[T]]) -> list[T]:
         """Read the history in the caller's thread, for a few seconds at most; what the disk refuses is left out."""
         found: list[T] = []
         try:
-            with self._reader.connect() as connection:
-                driver = connection.connection.driver_connection
-                if isinstance(driver, sqlite3.Connection):
-                    deadline = time.monotonic() + READ
-                    driver.set_progress_handler(lambda: time.monotonic() > deadline, READ_STEPS)
+            with self._reading() as connection:
                 found.extend(question(connection))
         except DISK_ERRORS as error:
-            if trouble(error) is Trouble.CORRUPT:
-                self._writer.suspect()
-            log.info("history could not be read: %s", words(error))
+            log.info("history could not be read: %s", self._refused(error))
         return found
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """Connect for reading; a statement is interrupted when the time is over."""
+        with self._reader.connect() as connection:
+            driver = connection.connection.driver_connection
+            if isinstance(driver, sqlite3.Connection):
+                deadline = time.monotonic() + READ
+                driver.set_progress_handler(lambda: time.monotonic() > deadline, READ_STEPS)
+            yield connection
+
+    def _refused(self, error: Exception) -> str:
+        """Return what the disk refused, in words; what is corrupt is looked at by the writing thread."""
+        if trouble(error) is Trouble.CORRUPT:
+            self._writer.suspect()
+        said = words(error)
+        return f"it took more than {READ:g} s; ask for a shorter time, or for fewer targets" if said == INTERRUPTED else said
 
     def readings(self, wall: float) -> list[Reading]:
         """Return the store's own numbers."""

@@ -93,7 +93,7 @@ def row(event: Event, number: int) -> dict[str, object]:
 
 
 def read(
-    connection: Connection, since: float, until: float, limit: int, *, kinds: Collection[str] | None, key: str | None
+    connection: Connection, since: float, until: float, limit: int, *, kinds: Collection[str] | None, keys: Collection[str] | None
 ) -> Iterator[Event]:
     """Yield the newest events with since <= at < until, the oldest of them first."""
     query = (
@@ -104,8 +104,8 @@ def read(
     )
     if kinds is not None:
         query = query.where(EVENT.c.kind.in_(kinds))
-    if key is not None:
-        query = query.where(EVENT.c.key == key)
+    if keys is not None:
+        query = query.where(EVENT.c.key.in_(keys))
     with connection.begin():
         found = connection.execute(query).all()
     for one in reversed(found):

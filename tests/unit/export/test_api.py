@@ -15,6 +15,7 @@ from gpuwatch.export.page import Page
 from gpuwatch.model.alert import AlertState, Incident, Severity
 from gpuwatch.model.event import Event
 from gpuwatch.model.naming import Naming
+from gpuwatch.model.past import Past, Question
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.silence import Matcher
 from gpuwatch.model.view import Entry, View
@@ -94,6 +95,10 @@ class Known:
         """Note what is asked for, and return one event."""
         self.asked = (since, until, limit, key)
         return [XID]
+
+    def history(self, question: Question) -> Past:
+        """Return nothing."""
+        return Past(step=10.0, oldest=None, series=(), events=())
 
     def alerts(self) -> Sequence[Incident]:
         """Return one incident."""

@@ -1,0 +1,24 @@
+"""How commands write a time, and what happened at it."""
+
+from datetime import datetime
+
+from gpuwatch.export.events import Told
+from gpuwatch.model.escape import printable
+
+WORDS = 120  # characters of the raw line that a line of ours shows
+
+
+def line(one: Told) -> str:
+    """Return one event as a line."""
+    where = f"GPU {one.gpu}" if one.gpu else f"{one.subject} {one.key}".strip()
+    what = f"Xid {one.code}" if one.kind == "xid" else f"SXid {one.code}" if one.kind == "sxid" else one.kind
+    times = f" x{one.count}" if one.count > 1 else ""
+    return printable(f"{when(one.at)}  {one.severity:8}  {where}  {what}{times}: {one.name} | {one.words[:WORDS]}", 400)
+
+
+def when(at: float) -> str:
+    """Write a time in the host's time zone; one that no calendar has, as a number."""
+    try:
+        return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{at:.0f}"

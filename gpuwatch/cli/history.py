@@ -1,0 +1,164 @@
+"""Show what a metric was over a time, with what happened meanwhile between its values. It needs a running daemon.
+
+METRIC is an id or a family of `gpuwatch metrics`. A name that the GPU and others have means the GPU's; mig.memory_used_bytes is
+that of MIG instances. A time is how long ago (6h, 7d), a date in this host's time zone ("2024-05-01 14:00") or with its own
+(2024-05-01T14:00:00Z), or seconds since 1970. A value is of the time up to its line; "-" says that there was none.
+
+Exit code 0: fine; 2: a wrong option, an unknown metric or target; 3: no daemon answers, or it cannot read its history.
+
+example: gpuwatch history power_watts --gpu 0 --since 6h
+example: gpuwatch history temperature_celsius --since "2024-05-01 14:00" --until "2024-05-01 15:00" --json
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Sequence
+from urllib.parse import urlencode
+
+import msgspec
+
+from gpuwatch.cli import ask
+from gpuwatch.cli.happened import line, when
+from gpuwatch.config import ConfigError
+from gpuwatch.export.history import LEAST, MOST, PATH, HistoryDocument, Line
+from gpuwatch.model.escape import printable
+from gpuwatch.model.moment import moment
+from gpuwatch.model.quantity import DURATION, duration
+
+PLACE = "gpuwatch history"
+ROWS = 400  # of a table, unless more are asked for
+COLUMNS = 12  # of a table
+WIDTH = 24  # characters of a heading
+PLAIN = (400, 404, 503)  # answers whose words are for whoever asks
+NOTHING = "-"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("metric", metavar="METRIC", help="its id, or its family for all members of it")
+    parser.add_argument("--gpu", metavar="GPU", help="only that of this GPU: its index, UUID or PCI address")
+    parser.add_argument("--target", metavar="KEY", help="only that of the target with this key")
+    parser.add_argument(
+        "--label", action="append", default=[], metavar="NAME=VALUE", help="only those with this label; may come often"
+    )
+    parser.add_argument("--since", default="6h", metavar="TIME", help="from when on (default: %(default)s)")
+    parser.add_argument("--until", metavar="TIME", help="until when (default: now)")
+    parser.add_argument("--limit", type=int, metavar="N", help=f"at most N values a target (default: {ROWS}; with --json 2500)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    ask.add(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask the daemon, and print what it says."""
+    query = urlencode(asked(args), errors="surrogateescape")
+
+    def talk() -> str:
+        reply = ask.client(args).get(f"{PATH}?{query}", ask.PATIENCE)
+        found = msgspec.convert(ask.granted(args, PLACE, reply, plain=PLAIN).json(), HistoryDocument)
+        return json.dumps(msgspec.to_builtins(found), indent=1) if args.json else "\n".join(page(args.metric, found))
+
+    text = ask.conversation(PLACE, talk)
+    if isinstance(text, int):
+        return text
+    print(text)
+    return 0
+
+
+def asked(args: argparse.Namespace) -> dict[str, str]:
+    """Return the question as the daemon takes it; raises ConfigError."""
+    query = {"metric": args.metric, "since": instant("--since", args.since)}
+    if args.until is not None:
+        query["until"] = instant("--until", args.until)
+    if args.limit is not None and not LEAST <= args.limit <= MOST:
+        raise ConfigError("--limit", "", f"expected a number from {LEAST} to {MOST}, got {args.limit}")
+    if args.limit is not None or not args.json:
+        query["limit"] = str(args.limit or ROWS)
+    for label in args.label:
+        name, equals, value = label.partition("=")
+        if not name or not equals or name in query:
+            raise ConfigError("--label", "", f"expected a label and its value, such as device=nvme0n1, got {label[:40]!r}")
+        query[name] = value
+    given = {"gpu": args.gpu, "target": args.target}
+    return query | {name: value for name, value in given.items() if value is not None}
+
+
+def instant(option: str, text: str) -> str:
+    """Return a time as the daemon takes it, a date of our time zone by its seconds; raises ConfigError.
+
+    How long ago it is counts from the daemon's now: its clock may go otherwise.
+    """
+    try:
+        if DURATION.fullmatch(text):
+            duration(text)
+            return text
+        return f"{moment(text, time.time(), is_local=True):.3f}"
+    except ValueError as error:
+        raise ConfigError(option, "", str(error)) from None
+
+
+def page(name: str, found: HistoryDocument) -> Iterator[str]:
+    """Yield the lines of a table: time, a column a series, and what happened between them."""
+    columns = found.series[:COLUMNS]
+    if columns:
+        yield from table(columns, found)
+    else:
+        yield nothing(name, found)
+        yield from map(line, found.events)
+    if len(found.series) > COLUMNS:
+        yield f"{len(found.series) - COLUMNS} more are not shown: choose with --gpu, --target or --label, or take --json"
+    yield from (printable(f"left out: {words}", 400) for words in found.truncated)
+
+
+def nothing(name: str, found: HistoryDocument) -> str:
+    """Say that there is nothing, and why."""
+    if found.oldest is None:
+        return "there is no history yet: the first values are kept some ten seconds after the start"
+    begins = f"; the history begins at {when(found.oldest)}" if found.oldest > found.since else ""
+    return printable(f"no value of {name} from {when(found.since)} to {when(found.until)}{begins}", 400)
+
+
+def table(columns: Sequence[Line], found: HistoryDocument) -> Iterator[str]:
+    """Yield the heading, and values and events in the order of their time."""
+    first = columns[0]
+    of = "" if all(one.metric == first.metric for one in columns) else ", ..."
+    spread = "; lowest and highest in brackets" if found.step > 10 and len(columns) == 1 else ""
+    unit = f" in {first.unit}" if first.unit else ""
+    yield printable(f"{first.subject}.{first.metric}{of}{unit}, {first.keep} of {found.step:g} s{spread}", 400)
+    headings = [heading(one, columns) for one in columns]
+    rows: dict[float, list[str]] = {}
+    for place, one in enumerate(columns):
+        for at, *numbers in one.points:
+            if at is None:
+                raise ValueError("a point without a time")
+            rows.setdefault(at, [NOTHING] * len(columns))[place] = written(numbers, one.unit, alone=len(columns) == 1)
+    widths = [max(len(text), *(len(row[place]) for row in rows.values())) for place, text in enumerate(headings)]
+    yield "  ".join([f"{'time':19}", *(text.rjust(width) for text, width in zip(headings, widths, strict=True))])
+    lines = [
+        (at, "  ".join([when(at), *(text.rjust(width) for text, width in zip(row, widths, strict=True))]))
+        for at, row in rows.items()
+    ]
+    lines += [(event.at, line(event)) for event in found.events]
+    yield from (text for _, text in sorted(lines, key=lambda pair: pair[0]))
+
+
+def heading(one: Line, columns: Sequence[Line]) -> str:
+    """Return what a column is of: its GPU or its first labels, and the member of the family where several are shown."""
+    labels = {name: value for name, value in one.labels.items() if name != "uuid" and value}
+    words = [f"GPU {value}" if name == "gpu" else value for name, value in labels.items()]
+    if any(other.metric != one.metric for other in columns):
+        words += one.members.values()
+    return printable(" ".join(words) or one.key or one.subject, WIDTH)
+
+
+def written(numbers: Sequence[float | None], unit: str, *, alone: bool) -> str:
+    """Return a value, and the lowest and highest of a longer step where there is room."""
+    value, *spread = (NOTHING if number is None else amount(number, unit) for number in numbers)
+    return f"{value} ({spread[0]} to {spread[1]})" if alone and spread and spread[0] != spread[1] else value
+
+
+def amount(number: float, unit: str) -> str:
+    """Return a number; bytes in GiB where there are many, everything else as it is."""
+    if unit == "bytes" and abs(number) >= 1 << 30:
+        return f"{number / (1 << 30):.2f} GiB"
+    return f"{number:.0f}" if abs(number) >= 1e6 else f"{number:.6g}"

@@ -1,0 +1,52 @@
+"""A moment, as people and programs write it: so long ago, seconds since 1970, or a date with its time zone (RFC 3339)."""
+
+import math
+import re
+from datetime import datetime, timedelta, timezone
+
+from gpuwatch.model.quantity import DURATION, duration
+
+EVER = 2.0**40  # seconds since 1970
+# RFC 3339, 5.6; a space for the T (a note there allows it), and one for the plus of the zone, which it means in a query.
+STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d)(?:(:\d\d)(?:\.(\d+))?)?([Zz]|[+\- ]\d\d:\d\d)?", re.ASCII)
+EXPECTED = "expected a time ago such as 6h or 7d, seconds since 1970, or a time such as 2024-05-01T14:00:00Z"
+
+
+def moment(text: str, now: float, *, is_local: bool = False) -> float:
+    """Return the wall time that `text` means; raises ValueError in words.
+
+    A date without its time zone is of this host's where `is_local`, else refused: who asks may be elsewhere.
+    """
+    if DURATION.fullmatch(text):
+        return now - duration(text)
+    found = STAMP.fullmatch(text)
+    if found is not None:
+        return dated(found, text, is_local=is_local)
+    try:
+        seconds = float(text) if text.isascii() else math.nan
+    except ValueError:
+        seconds = math.nan
+    if not -EVER <= seconds <= EVER:
+        raise ValueError(f"{EXPECTED}, got {text[:40]!r}")
+    return seconds
+
+
+def dated(found: re.Match[str], text: str, *, is_local: bool) -> float:
+    """Return the wall time of a date; raises ValueError in words."""
+    day, minute, second, fraction, zone = found.groups()
+    try:
+        naive = datetime.fromisoformat(f"{day}T{minute}{second or ':00'}")
+        if zone is None and not is_local:
+            raise ValueError(f"expected a time with its zone, such as {text[:40]}Z, got {text[:40]!r}")
+        at = naive.replace(tzinfo=offset(zone)).timestamp() if zone else naive.timestamp()
+    except (OverflowError, OSError):
+        raise ValueError(f"{EXPECTED}, got {text[:40]!r}") from None
+    return at + float(f"0.{fraction or 0}")
+
+
+def offset(zone: str) -> timezone:
+    """Return a time zone that is written as RFC 3339 does; raises ValueError for one of a day or more."""
+    if zone in "Zz":
+        return timezone.utc
+    ahead = timedelta(hours=int(zone[1:3]), minutes=int(zone[4:6]))
+    return timezone(-ahead if zone[0] == "-" else ahead)
