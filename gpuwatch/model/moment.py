@@ -34,12 +34,12 @@ def moment(text: str, now: float, *, is_local: bool = False) -> float:
 def dated(found: re.Match[str], text: str, *, is_local: bool) -> float:
     """Return the wall time of a date; raises ValueError in words."""
     day, minute, second, fraction, zone = found.groups()
+    if zone is None and not is_local:
+        raise ValueError(f"expected a time with its zone, such as {text[:40]}Z, got {text[:40]!r}")
     try:
         naive = datetime.fromisoformat(f"{day}T{minute}{second or ':00'}")
-        if zone is None and not is_local:
-            raise ValueError(f"expected a time with its zone, such as {text[:40]}Z, got {text[:40]!r}")
         at = naive.replace(tzinfo=offset(zone)).timestamp() if zone else naive.timestamp()
-    except (OverflowError, OSError):
+    except (ValueError, OverflowError, OSError):  # the last two: no calendar of this host goes so far
         raise ValueError(f"{EXPECTED}, got {text[:40]!r}") from None
     return at + float(f"0.{fraction or 0}")
 

@@ -67,7 +67,9 @@ def read(connection: Connection, question: Question) -> Past:
 def chosen(connection: Connection, question: Question) -> set[int]:
     """Return the targets that are asked for; raises NoTargetError where the history has others alone."""
     uuid = named_otherwise(connection, question.labels.get("gpu", ""))
-    query = select(TARGET.c.id, TARGET.c.key, TARGET.c.labels).where(TARGET.c.subject == question.subject.name)
+    query = (
+        select(TARGET.c.id, TARGET.c.key, TARGET.c.labels).where(TARGET.c.subject == question.subject.name).order_by(TARGET.c.id)
+    )
     found, others = set[int](), list[Seen]()
     for number, key, words in connection.execute(query, execution_options={"yield_per": FETCHED}):
         one = Seen(key, texts(words))
