@@ -6,8 +6,9 @@ The daemon is named by --socket, --host or the configuration, or is where a daem
 import argparse
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from gpuwatch import config
@@ -18,7 +19,7 @@ from gpuwatch.places import places
 
 SYSTEM = Path("/run/gpuwatch/gpuwatch.sock")
 PATIENCE = 10.0  # seconds for an answer to a change: the daemon gives its disk three
-CALLERS = 400  # the question makes no sense
+WRONG: Mapping[int, int] = MappingProxyType({400: CALLERS_MISTAKE})  # the question makes no sense
 IN_TIME = 504  # the daemon goes on with what it could not answer in time
 STRANGE = (ValueError, KeyError, TypeError, AttributeError)  # what reading the answer of something else raises
 STRANGER = "what answers there is no gpuwatch, or one of another version"
@@ -35,19 +36,19 @@ class DeclinedError(Exception):
 
 
 def granted(
-    args: argparse.Namespace, place: str, reply: Reply, *, changes: bool = False, plain: Collection[int] = (CALLERS,)
+    args: argparse.Namespace, place: str, reply: Reply, *, changes: bool = False, plain: Mapping[int, int] = WRONG
 ) -> Reply:
     """Return an answer that is one; raises ConfigError where a password is wanted, else DeclinedError.
 
     Who `changes` something hears the daemon's own words and may be refused (exit code 1); who reads hears them where the
-    status is `plain`, as that of a question that is wrong, and any other answer is as good as none.
+    status is one of `plain`, which have the exit codes; any other answer is as good as none.
     """
     if reply.status == 200:
         return reply
     if reply.status == 401:
         raise config.ConfigError(place, "", denied(args))
     said = printable(reply.body.decode("utf-8", "replace").strip(), 400) if changes or reply.status in plain else ""
-    code = CALLERS_MISTAKE if reply.status == CALLERS else OUR_FAULT if changes and reply.status < 500 else NOT_REACHABLE
+    code = plain.get(reply.status, OUR_FAULT if changes and reply.status < 500 else NOT_REACHABLE)
     raise DeclinedError(said or f"the daemon answered {reply.status}", reply.status, code)
 
 

@@ -18,11 +18,11 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from gpuwatch.cli import ask
+from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, ask
 from gpuwatch.cli.happened import line, when
 from gpuwatch.config import ConfigError
 from gpuwatch.export.history import LEAST, MOST, PATH, HistoryDocument, Line
-from gpuwatch.model.escape import printable
+from gpuwatch.model.escape import printable, visible
 from gpuwatch.model.moment import moment
 from gpuwatch.model.quantity import DURATION, duration
 
@@ -30,7 +30,7 @@ PLACE = "gpuwatch history"
 ROWS = 400  # of a table, unless more are asked for
 COLUMNS = 12  # of a table
 WIDTH = 24  # characters of a heading
-PLAIN = (400, 404, 503)  # answers whose words are for whoever asks
+PLAIN = {**ask.WRONG, 404: CALLERS_MISTAKE, 503: NOT_REACHABLE}  # answers whose words are for whoever asks
 NOTHING = "-"
 
 
@@ -51,7 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask the daemon, and print what it says."""
-    query = urlencode(asked(args), errors="surrogateescape")
+    query = urlencode({name: visible(value) for name, value in asked(args).items()})  # as the history writes what is no UTF-8
 
     def talk() -> str:
         reply = ask.client(args).get(f"{PATH}?{query}", ask.PATIENCE)

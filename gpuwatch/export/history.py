@@ -122,7 +122,7 @@ def wanted(query: Mapping[str, str], now: float) -> Question:
         raise ValueError("metric: expected the id or the family of a metric; `gpuwatch metrics` lists all")
     metrics = named(query["metric"])
     labels = {name: value for name, value in query.items() if name not in NAMES}
-    members = {name for metric in metrics for name, _ in metric.labels}
+    members = {name for metric in metrics for name, _ in metric.labels if name not in NAMES}
     for name in labels:
         if name not in members and name not in LABELS:
             known = ", ".join([*NAMES, *metrics[0].subject.labels, *sorted(members)])
