@@ -61,6 +61,10 @@ DRIVER_STATE = states(
 DRIVER_MISMATCH = gauge(
     DRIVER, "version_mismatch", keep=Keep.LAST, help="1 while the NVML library and the loaded kernel module differ in version."
 )
+RELEASED_SINCE = gauge(
+    DRIVER, "released_since_timestamp", "seconds", internal=True, help="When the present or last release of the GPUs began."
+)
+RELEASED_UNTIL = gauge(DRIVER, "released_until_timestamp", "seconds", internal=True, help="When it ended; absent while it lasts.")
 DRIVER_LIBRARY_CHANGED = gauge(
     DRIVER_LIBRARY,
     "changed",

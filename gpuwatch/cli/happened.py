@@ -13,7 +13,8 @@ def line(one: Told) -> str:
     where = f"GPU {one.gpu}" if one.gpu else f"{one.subject} {one.key}".strip()
     what = f"Xid {one.code}" if one.kind == "xid" else f"SXid {one.code}" if one.kind == "sxid" else one.kind
     times = f" x{one.count}" if one.count > 1 else ""
-    return printable(f"{when(one.at)}  {one.severity:8}  {where}  {what}{times}: {one.name} | {one.words[:WORDS]}", 400)
+    name = f"{one.name} (while the GPUs were released)" if "released" in one.facts else one.name
+    return printable(f"{when(one.at)}  {one.severity:8}  {where}  {what}{times}: {name} | {one.words[:WORDS]}", 400)
 
 
 def when(at: float) -> str:

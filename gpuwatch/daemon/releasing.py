@@ -3,6 +3,9 @@
 While the GPUs are released no process of ours has a device open, what was read of them counts as RELEASED, the rules of GPU
 subjects rest, and nothing about GPUs is told. A release that outlives its time lasts on, five minutes at a time, while an
 installer is at work: attaching then would get into its way, and the driver that is missing is no fault.
+
+The last release is remembered when it is over: what the kernel log tells of its time may come late, and after a restart again
+(`detectors/released.py`).
 """
 
 import logging
@@ -14,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gpuwatch import catalogue
-from gpuwatch.catalogue.gpu import DCGM, DRIVER, DRIVER_STATE, GPUS
+from gpuwatch.catalogue.gpu import DCGM, DRIVER, DRIVER_STATE, GPUS, RELEASED_SINCE, RELEASED_UNTIL
 from gpuwatch.catalogue.host import PCI
 from gpuwatch.daemon import attached
 from gpuwatch.model.alert import Severity
@@ -40,7 +43,7 @@ OF_GPUS = (Matcher(name="gpu", value="", is_equal=False),)
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """A release, as it is stored. `is_over`: the GPUs are taken up again, and what has changed is not known yet."""
+    """A release, as it is stored. `is_over`: the GPUs are taken up again; `is_told`: and what has changed was told."""
 
     since: float  # wall clock, as all times here
     until: float
@@ -48,6 +51,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     before: attached.Snapshot
     is_over: bool = False
     ended_by: str = ""
+    ended_at: float = 0.0
+    is_told: bool = False
     waits_for: str = ""  # the installer for which it goes on beyond its time
 
 
@@ -123,6 +128,7 @@ class Releasing:
         self._store, self._clock, self._happened, self._at_work = store, clock, happened, at_work
         self._lock = threading.RLock()
         self._kept: Kept | None = None
+        self._last: Kept | None = None  # the one before, which is over and told
         self._until = 0.0  # monotonic: until then it is released, or since then attaching
         self._up_since: float | None = None  # monotonic: the driver is well again
         self._words = ""  # what the last attaching found
@@ -195,7 +201,7 @@ class Releasing:
         with self._lock:
             kept = self._kept
             if kept is None:
-                return []
+                return [] if self._last is None else [of_driver(self._last, wall)]
             if kept.is_over:
                 self._look(kept, wall)
             return [of_driver(kept, wall)]
@@ -219,6 +225,9 @@ class Releasing:
             self._recalled = True
             kept = read(self._store.load_state(STATE))
             if kept is None:
+                return
+            if kept.is_told:
+                self._last = kept
                 return
             wall, mono = self._clock.wall(), self._clock.mono()
             left = min(kept.until - wall, kept.until - kept.since)
@@ -260,7 +269,8 @@ class Releasing:
 
     def _attach(self, by: str) -> None:
         assert self._kept is not None
-        self._take(msgspec.structs.replace(self._kept, is_over=True, ended_by=by, waits_for=""), self._clock.mono())
+        over = msgspec.structs.replace(self._kept, is_over=True, ended_by=by, ended_at=self._clock.wall(), waits_for="")
+        self._take(over, self._clock.mono())
         self._keep()
         self._board.admit()
         self._engine.resting = frozenset()
@@ -295,7 +305,8 @@ class Releasing:
         )
         log.info("after the release: %s", self._words)
         self._take(None, 0.0)
-        self._store.save_state(STATE, VERSION, b"")
+        self._last = msgspec.structs.replace(kept, is_told=True)
+        self._store.save_state(STATE, VERSION, msgspec.msgpack.encode(self._last))
 
     def _take(self, kept: Kept | None, until: float) -> None:
         self._kept, self._until, self._up_since = kept, until, None
@@ -315,7 +326,9 @@ class Releasing:
 
 
 def of_driver(kept: Kept, wall: float) -> Reading:
-    """Return what is said of the driver while it is released; once that is over, nothing."""
+    """Return what is said of the driver while it is released; once that is over, only when it was."""
+    values = {RELEASED_SINCE: min(kept.since, kept.ended_at if kept.is_over else wall)}  # the clock may have been set back
+    values |= {RELEASED_UNTIL: kept.ended_at} if kept.is_over else DRIVER_STATE.at("released")
     words = f"released until {clock_time(kept.until)} by {kept.by}"
     if kept.waits_for:
         words += f", while {kept.waits_for} is at work"
@@ -325,7 +338,7 @@ def of_driver(kept: Kept, wall: float) -> Reading:
         target=Target(subject=DRIVER, key=""),
         at=wall,
         took=0.0,
-        values={} if kept.is_over else DRIVER_STATE.at("released"),
+        values=values,
         fault=None if kept.is_over else Fault("released", words),
     )
 

@@ -67,6 +67,11 @@ def is_recovery(event: Event) -> bool:
     return event.kind in RECOVERY_KINDS or (event.kind == "xid" and event.code == RECOVERY_CHANGED)
 
 
+def is_end(event: Event) -> bool:
+    """Say whether it tells that the driver wants nothing done any more."""
+    return is_recovery(event) and event.facts.get("recovery") == "0"
+
+
 def label(event: Event) -> str:
     """Return what an event is called: equal labels of one thing are the same trouble."""
     if is_recovery(event):

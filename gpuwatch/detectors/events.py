@@ -12,7 +12,7 @@ from gpuwatch.catalogue.derived import STATE
 from gpuwatch.catalogue.events import BUS_DROPS, ERRORS_OPEN, KERNEL, KERNEL_LOG_LOST, LOG_READ, XID
 from gpuwatch.catalogue.gpu import GPU, RECOVERY_ACTION
 from gpuwatch.catalogue.host import HOST
-from gpuwatch.detectors import causes, counters, places, stories
+from gpuwatch.detectors import causes, counters, places, released, stories
 from gpuwatch.detectors.counters import Counters
 from gpuwatch.detectors.detector import Clockwork, derived
 from gpuwatch.detectors.places import Places
@@ -73,10 +73,14 @@ class Events:
         scene = look(view)
         kept: list[Event] = []
         news: set[Subject | None] = set()
-        for event in placed(state, state.witnesses.fresh(view.events), clock):
+        release = released.span(view)
+        for told_of in placed(state, state.witnesses.fresh(view.events), clock):
+            event = released.marked(told_of, release)
             count = state.witnesses.count(event, clock)
             kept += state.witnesses.keep(event, count, clock)
             news.add(state.counters.add(event, count) if count else None)
+            if released.is_explained(event):
+                continue
             if event.subject == GPU.name and causes.rank(event) == causes.LOST:
                 state.counters.fall(event.key, event.at)
             if causes.place(event)[0] == GPU.name:  # of other things nothing is told live that the counters do not tell

@@ -132,7 +132,7 @@ def add(chronicle: Chronicle, event: Event, count: int, *, clock: float, wall: f
         return []
     subject, key = causes.place(event)
     label = causes.label(event)
-    if causes.is_recovery(event) and event.facts.get("recovery") == "0":
+    if causes.is_end(event):
         return close(chronicle, [one for one in chronicle.open if (one.subject, one.key) == (subject, key)])
     ended: list[Story] = []
     story = belongs(chronicle, event, subject, key, label)

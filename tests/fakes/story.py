@@ -90,6 +90,7 @@ class Story:
         self.driver: str | None = "ok"
         self.listed: int | None = None  # None: as many as answer
         self.nvml = True  # the worker lives
+        self.release: dict[Metric, float] = {}  # what `daemon/releasing.py` says of the present or the last one
         self.boot_id = "boot-1"
         self.ports: dict[int, str] = {}  # index of a GPU -> addresses of the ports above it
         self.transitions: list[tuple[float, Transition]] = []
@@ -129,6 +130,18 @@ class Story:
     def happens(self, *events: Event) -> "Story":
         """Have these told with the next beat."""
         self.events += events
+        return self
+
+    def released(self) -> "Story":
+        """Let go of the GPUs."""
+        self.nvml = False
+        self.release = {gpu.RELEASED_SINCE: self.wall} | gpu.DRIVER_STATE.at("released")
+        return self
+
+    def resumed(self) -> "Story":
+        """Take them up again."""
+        self.nvml = True
+        self.release = {gpu.RELEASED_SINCE: self.release[gpu.RELEASED_SINCE], gpu.RELEASED_UNTIL: self.wall}
         return self
 
     def step_wall(self, seconds: float) -> "Story":
@@ -189,6 +202,8 @@ class Story:
             info = {"driver": each.bound_to, "ports": self.ports.get(each.index, "")}
             target = Target(subject=host.PCI, key=each.pci, labels={"pci_bus_id": each.pci}, info=info)
             found.append(self.reading("pci", target, {host.PCI_RESPONDING: 0.0 if each.all_ones else 1.0}))
+        if self.release:
+            found.append(self.reading("own", Target(subject=gpu.DRIVER, key=""), self.release))
         if not self.nvml or self.driver is None:
             return found
         found.append(self.reading("nvml", Target(subject=gpu.DRIVER, key=""), gpu.DRIVER_STATE.at(self.driver)))

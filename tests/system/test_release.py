@@ -147,6 +147,51 @@ def by_itself(folder: Path) -> None:
         assert daemon.stop() == 0
 
 
+def a_reset(folder: Path) -> None:
+    """What the driver logs while somebody resets a GPU is explained by the release; the next error after it is told."""
+    with Receiver() as receiver, GpuServer(folder, gpus=2, receiver=receiver) as server:
+        server.wait_up(2)
+        daemon, log = server.daemon, server.host.dev / "kmsg"
+        place, uuid = server.address(1).rpartition(".")[0], server.nvml.uuid(1)
+
+        def prints(*codes: str, first: int) -> None:
+            now = time.monotonic_ns() // 1000
+            lines = [
+                f"4,{first + n},{now},-;NVRM: Xid (PCI:{place}): {text}, pid='<unknown>', name=<unknown>\n"
+                for n, text in enumerate(codes)
+            ]
+            with log.open("a") as file:
+                file.write("".join(lines))
+
+        def counted(code: int) -> bool:
+            return daemon.page().value("gpuwatch_xid_errors_total", uuid=uuid, xid=str(code)) == 1
+
+        def kept() -> dict[int, str]:
+            found = json.loads(daemon.get("/api/v1/events")[1])["events"]
+            return {one["code"]: one["facts"].get("released", "") for one in found if one["kind"] == "xid"}
+
+        assert gpuwatch(daemon, "release").returncode == 0
+        prints("79", "119", "45", "154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", first=0)
+        until(lambda: counted(79) and counted(119))
+        prints("62", first=4)  # perhaps told only when the GPUs are ours again
+        assert gpuwatch(daemon, "resume").returncode == 0
+        server.wait_up(2)
+        until(lambda: counted(62))
+        until(lambda: kept() == {79: "yes", 119: "yes", 45: "yes", 154: "yes", 62: "yes"})
+        daemon.until(lambda page: page.value("gpuwatch_gpu_errors_open", uuid=uuid, severity="warning") == 0)
+        shown = gpuwatch(daemon, "events").stdout
+        assert shown.count("(while the GPUs were released)") == 5, shown
+        prints("120", first=5)
+        message = receiver.wait(1, PATIENCE)[0].json
+        assert [(one["rule"], one["severity"], one["labels"]["gpu"]) for one in message["alerts"]] == [
+            ("gpu_errors", "critical", "1")
+        ]
+        (alert,) = daemon.status()["alerts"]
+        assert [code for code in (79, 119, 120, 154, 62) if f"Xid {code}" in alert["summary"]] == [120], alert
+        assert daemon.stop() == 0
+        assert len(receiver.requests) == 1
+
+
 def names(parent: int) -> list[str]:
     """Return the names of the children of a process."""
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
@@ -156,7 +201,7 @@ def names(parent: int) -> list[str]:
 @pytest.fixture(scope="module")
 def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[None]]]:
     """Tell all stories at the same time, each by a daemon of its own."""
-    chosen: tuple[Callable[[Path], None], ...] = (a_new_driver, over_a_restart, by_itself)
+    chosen: tuple[Callable[[Path], None], ...] = (a_new_driver, over_a_restart, by_itself, a_reset)
     with ThreadPoolExecutor() as pool:
         yield {story.__name__: pool.submit(story, tmp_path_factory.mktemp(story.__name__)) for story in chosen}
 
@@ -173,6 +218,12 @@ def test_released_stays_released_over_a_kill_and_ends_no_alert(stories: dict[str
 
 def test_a_release_ends_by_its_time_unless_an_installer_is_at_work(stories: dict[str, Future[None]]) -> None:
     stories["by_itself"].result()
+
+
+def test_xids_of_a_reset_under_release_are_kept_and_marked_and_only_an_error_after_it_is_told(
+    stories: dict[str, Future[None]],
+) -> None:
+    stories["a_reset"].result()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run the command as another user than the daemon's")

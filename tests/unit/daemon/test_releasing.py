@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from gpuwatch.catalogue.gpu import DRIVER, DRIVER_STATE, GPU, GPUS, POWER, VISIBLE
+from gpuwatch.catalogue.gpu import DRIVER, DRIVER_STATE, GPU, GPUS, POWER, RELEASED_SINCE, RELEASED_UNTIL, VISIBLE
 from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE
 from gpuwatch.daemon.attached import Card, Snapshot, changes
 from gpuwatch.daemon.releasing import GRACE, SUBJECTS, Releasing
@@ -148,6 +148,13 @@ class Host:
         (entry,) = self.board.view(self.clock.wall(), self.clock.mono()).of(DRIVER)
         return next((name for name, metric in DRIVER_STATE.items() if entry.values.get(metric) == 1), "")
 
+    def span(self) -> tuple[float | None, float | None]:
+        """Return since when and until when the GPUs were released, as the detectors see it."""
+        self.beat()
+        view = self.board.view(self.clock.wall(), self.clock.mono())
+        driver = Target(subject=DRIVER, key="")
+        return view.value(driver, RELEASED_SINCE), view.value(driver, RELEASED_UNTIL)
+
 
 @pytest.fixture
 def host() -> Iterator[Host]:
@@ -210,6 +217,36 @@ def test_while_an_installer_is_at_work_it_lasts_on_in_steps(host: Host) -> None:
     host.installer = ""
     host.clock.forward(GRACE + 1)
     host.until("attaching")
+
+
+def test_when_the_last_release_was_is_known_for_good(host: Host) -> None:
+    assert host.span() == (None, None)
+    host.shows(A)
+    began = host.clock.wall()
+    host.releasing.release(60, "root")
+    assert host.span() == (began, None)
+    host.restart()
+    assert host.span() == (began, None)
+    host.clock.forward(30)
+    host.releasing.resume("root")
+    assert host.span() == (began, began + 30)
+    host.clock.forward(61)  # nothing comes back: the attaching is given up
+    host.beat()
+    assert (host.state(), host.span()) == ("attached", (began, began + 30))
+    host.restart()
+    assert (host.state(), host.span(), host.crew.is_paused) == ("attached", (began, began + 30), False)
+    host.clock.forward(100)
+    host.releasing.release(60, "root")
+    assert host.span() == (began + 191, None)
+
+
+def test_a_clock_that_is_set_back_meanwhile_takes_the_start_along(host: Host) -> None:
+    host.releasing.release(600, "root")
+    host.clock.step(-3600)
+    now = host.clock.wall()
+    assert host.span() == (now, None)
+    host.releasing.resume("root")
+    assert host.span() == (now, now)
 
 
 @pytest.mark.parametrize("step", [-86400.0, 86400.0])

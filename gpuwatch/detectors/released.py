@@ -1,0 +1,56 @@
+"""What is told while the GPUs are released: somebody resets them or loads another driver, and nothing is wrong. Pure.
+
+Such events are counted, kept and marked, but no trouble of a GPU comes of them. What is told of the time before a release or
+after it means what it always means, however late it comes: the time of the event decides. So does what no reset and no driver
+makes: a fault of memory or power is there when the work is done.
+"""
+
+from dataclasses import replace
+from math import inf
+from typing import NamedTuple
+
+from gpuwatch.catalogue.gpu import DRIVER, RELEASED_SINCE, RELEASED_UNTIL
+from gpuwatch.catalogue.xids import xid
+from gpuwatch.detectors import causes
+from gpuwatch.model.event import Event
+from gpuwatch.model.view import View
+
+MARK = "released"  # the fact that marks them
+SUBJECTS = frozenset({"gpu", "driver", "nvswitch", "pci"})  # what people work at meanwhile; disks and memory fail all the same
+LASTING_KINDS = frozenset({"ecc", "bar_unassigned"})
+LASTING = frozenset({54, 156})  # a power cable that is not plugged in; a part of the chip that was retired
+
+
+class Span(NamedTuple):
+    """The present release, or the last one (wall clock)."""
+
+    since: float = inf
+    until: float = -inf
+
+
+def span(view: View) -> Span:
+    """Return when the GPUs were released; a release that is not over has no end yet."""
+    for entry in view.of(DRIVER):
+        since = entry.values.get(RELEASED_SINCE)
+        if since is not None:
+            return Span(since, entry.values.get(RELEASED_UNTIL, inf))
+    return Span()
+
+
+def marked(event: Event, release: Span) -> Event:
+    """Return the event, marked where the release explains it."""
+    if not release.since <= event.at <= release.until or event.subject not in SUBJECTS or event.kind in causes.SILENT:
+        return event
+    if event.kind in LASTING_KINDS or (event.kind == "xid" and is_lasting(event.code)):
+        return event
+    return replace(event, facts={**event.facts, MARK: "yes"})
+
+
+def is_lasting(code: int | None) -> bool:
+    """Say whether an Xid is of something that neither a reset nor a new driver brings about."""
+    return code is not None and (code in LASTING or xid(code).category == "memory")
+
+
+def is_explained(event: Event) -> bool:
+    """Say whether nothing comes of an event. That the driver wants nothing done any more is true whoever made it so."""
+    return MARK in event.facts and not causes.is_end(event)
