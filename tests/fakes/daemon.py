@@ -8,6 +8,7 @@ with Running(tmp_path, environ=nvml.environment, config={...}) as daemon:
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,21 +23,32 @@ from gpuwatch.client import Client, Unreachable
 from tests.fakes.until import PATIENCE, until
 
 Labels = Mapping[str, str]
+NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 
 class Page:
-    """One scrape: `value(name, **labels)` finds the one series that has these labels."""
+    """One scrape: `value(name, **labels)` finds the one series that has these labels.
+
+    A series is parsed when it is asked for: a test that waits looks at many pages, and at a few series of each.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.samples: dict[str, list[tuple[dict[str, str], float]]] = {}
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                self.samples.setdefault(sample.name, []).append((sample.labels, sample.value))
+        self._lines: dict[str, list[str]] = {}
+        for line in text.splitlines():
+            if name := NAME.match(line):
+                self._lines.setdefault(name[0], []).append(line)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all series, each once."""
+        return list(self._lines)
 
     def all(self, name: str, **labels: str) -> list[tuple[dict[str, str], float]]:
         """Return the series of this name that have these labels."""
-        return [(found, value) for found, value in self.samples.get(name, []) if labels.items() <= found.items()]
+        lines = "".join(f"{line}\n" for line in self._lines.get(name, ()))
+        samples = [sample for family in text_string_to_metric_families(lines) for sample in family.samples]
+        return [(sample.labels, sample.value) for sample in samples if labels.items() <= sample.labels.items()]
 
     def value(self, name: str, **labels: str) -> float | None:
         """Return the value of one series, None where it is absent; several are a mistake of the test."""

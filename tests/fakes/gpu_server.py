@@ -140,7 +140,7 @@ class GpuServer:
             r"gpuwatch_(gpu_(up|state|down_reason|info|last_seen_timestamp_seconds|errors_open|bus_drops_total"
             r"|idle_allocated_seconds_total)|xid_.*|alert_.*)"
         )
-        return {name for name in page.samples if not own.fullmatch(name) and page.all(name, uuid=uuid)}
+        return {name for name in page.names if not own.fullmatch(name) and page.all(name, uuid=uuid)}
 
     def calls(self, card: int) -> int:
         """Return how many calls a card has had."""

@@ -87,7 +87,7 @@ def test_container_user_and_job_of_a_process_are_in_the_view_on_the_page_and_in_
         assert page.value("gpuwatch_user_gpu_memory_bytes", user="bob", gpu="1") == 2.0 * GIB
         assert page.value("gpuwatch_gpu_processes", kind="compute", gpu="0") == 1.0
         assert page.value("gpuwatch_job_cpu_allowed_cores", job="aoi-infer-2") == 4.0
-        assert [name for name in page.samples if name.startswith(("gpuwatch_process_gpu", "gpuwatch_process_cpu"))] == []
+        assert [name for name in page.names if name.startswith(("gpuwatch_process_gpu", "gpuwatch_process_cpu"))] == []
 
         def grows() -> bool:
             found = lab.server.daemon.page().value("gpuwatch_user_gpu_held_seconds_total", user="bob", gpu="1")
@@ -140,7 +140,7 @@ def test_people_are_left_out_where_the_configuration_says_so(tmp_path: Path) -> 
     lab = Lab(tmp_path, '[privacy]\nusers = "off"\n[processes]\nseries = true\n')
     with lab.server:
         page = lab.wait()
-        assert [name for name in page.samples if name.startswith("gpuwatch_user_")] == []
+        assert [name for name in page.names if name.startswith("gpuwatch_user_")] == []
         said = dict(lab.written())
         assert lab.server.daemon.stop() == 0
     said |= {f"{name}, stopped": body for name, body in lab.written()}

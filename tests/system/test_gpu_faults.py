@@ -228,7 +228,7 @@ def test_odd_cards_among_good_ones_have_what_they_have_and_disturb_nobody(tmp_pa
         unified = {labels["gpu"] for labels, value in page.all("gpuwatch_gpu_memory_unified") if value == 1}
         assert unified == {"1", "2"}
         assert memory & server.series(page, 1) == set()
-        orin = {name for name in page.samples if page.all(name, gpu="2")}
+        orin = {name for name in page.names if page.all(name, gpu="2")}
         assert orin == own | {"gpuwatch_gpu_memory_unified"}  # nothing that it does not say, and no 0
         assert "gpuwatch_gpu_ecc_errors_total" not in server.series(page, 3)
         server.moves([0, 1, 3, 4, 5])
