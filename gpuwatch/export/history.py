@@ -90,8 +90,11 @@ def history(answers: Answers, request: Request) -> Response:
     """Answer with what is asked for; what cannot be had is said in words."""
     try:
         question = wanted(request.query, answers.clock.wall())
+    except (ValueError, UnknownMetricError) as error:
+        return refusal(400, error)
+    try:
         past = answers.history(question)
-    except (ValueError, UnknownMetricError, TooMuchError) as error:
+    except TooMuchError as error:
         return refusal(400, error)
     except NoTargetError as error:
         return refusal(404, error)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 from sqlalchemy import Connection, Engine
 
 from gpuwatch import config
@@ -221,7 +222,7 @@ class Store:
         try:
             with self._reading() as connection:
                 return past.read(connection, question)
-        except DISK_ERRORS as error:
+        except (*DISK_ERRORS, msgspec.DecodeError) as error:  # the last: labels that are none
             raise UnreadableError(f"the history cannot be read: {self._refused(error)}") from None
         finally:
             self._askers.release()

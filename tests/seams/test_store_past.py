@@ -229,6 +229,16 @@ def test_a_corrupt_history_is_said_and_moved_aside_and_the_next_is_read(tmp_path
     until(lambda: values() == 8)
 
 
+def test_labels_that_are_none_are_said_in_words(tmp_path: Path, opened: Home) -> None:
+    store = filled(opened, [round_of(0)], [])
+    with sqlite3.connect(tmp_path / "gpuwatch.db") as file:
+        file.execute("UPDATE target SET labels = '{'")
+    file.close()
+    for choice in ({}, {"gpu": "0"}):
+        with pytest.raises(UnreadableError, match=r"^the history cannot be read: Input data was truncated$"):
+            store.past(asked(**choice))  # type: ignore[arg-type] # names and values are text
+
+
 def test_a_question_that_the_disk_answers_too_slowly_ends(tmp_path: Path, opened: Home) -> None:
     """The rows of this table never come to an end."""
     store = filled(opened, [round_of(0)], [])
