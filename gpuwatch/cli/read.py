@@ -1,4 +1,7 @@
-"""Read one source once, in a worker of its own, and print what it gave as JSON.
+"""Read one source once and print what it gave as JSON; what happened (kernel log) follows behind the readings.
+
+It needs no daemon and no rights: what you may not see is left out, with the reason. `kernel` is the kernel log since the boot,
+`jobs` whose processes are on the GPUs.
 
 Exit code 1: the source gave nothing, or something it looked at is in trouble; the reason is in the output.
 
@@ -11,14 +14,16 @@ import sys
 from typing import Any
 
 from gpuwatch.cli import config as configuration
+from gpuwatch.cli.read_local import EVENTS, LOCAL, Local, read
+from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Absence, Reading
-from gpuwatch.sampling.once import once
+from gpuwatch.sampling.once import Once, once
 from gpuwatch.sources.worker import SOURCES
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("source", choices=sorted(SOURCES))
+    parser.add_argument("source", choices=sorted((*SOURCES, *LOCAL)))
     parser.add_argument(
         "--timeout", type=float, default=30.0, metavar="SECONDS", help="give up after this long (default: %(default)s)"
     )
@@ -27,8 +32,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read and print it."""
-    found = once([args.source], configuration.chosen(args).config, args.timeout)
-    print(json.dumps([shown(reading) for reading in found.readings], indent=1))
+    config = configuration.chosen(args).config
+    found: Once | Local
+    if args.source in LOCAL:
+        found = read(args.source, config, args.timeout)
+        happened = [told(event) for event in found.events]
+        if found.left_out:
+            print(f"gpuwatch read {args.source}: {found.left_out} events before the last {EVENTS} are left out", file=sys.stderr)
+    else:
+        found, happened = once([args.source], config, args.timeout), []
+    print(json.dumps([*map(shown, found.readings), *happened], indent=1))
     if found.problem:
         print(f"gpuwatch read {args.source}: {found.problem}", file=sys.stderr)
     if not found.readings and not found.problem:
@@ -56,4 +69,20 @@ def shown(reading: Reading) -> dict[str, Any]:
         else None,
         "values": {metric.id: value for metric, value in reading.values.items()},
         "absent": {why.value: names for why, names in absent.items()},
+    }
+
+
+def told(event: Event) -> dict[str, Any]:
+    """Return one event as plain data."""
+    return {
+        "source": event.source,
+        "event": event.kind,
+        "severity": event.severity.value,
+        "subject": event.subject,
+        "key": event.key,
+        "at": event.at,
+        "code": event.code,
+        "count": event.count,
+        "facts": dict(event.facts),
+        "words": event.words,
     }

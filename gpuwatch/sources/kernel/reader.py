@@ -67,6 +67,18 @@ class Reader:
         answer.reading(Reading(source=SOURCE, tier=tier, target=self._target, at=at, took=took, values=values, fault=fault))
         answer.done()
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the last ask has read all that there was."""
+        return self._asked is not None
+
+    def finish(self, answer: Answer) -> None:
+        """Tell what waits for more to come: there will be no further ask."""
+        self._give()
+        self._stream.end()
+        for event, _ in self._stream.take():
+            answer.event(event)
+
     def close(self) -> None:
         """Close the device."""
         if self._descriptor is not None:
