@@ -52,6 +52,6 @@ WORDS: Mapping[Metric, tuple[str, ...]] = MappingProxyType(
     {
         **dict.fromkeys((STATE["lost"], STATE["missing"], STATE["reset_required"]), ("cause", "last_seen", "remedy", "reported")),
         **dict.fromkeys(ERRORS_OPEN.values(), ("cause", "code", "count", "also", "action", "line")),
-        UNEXPECTED_REBOOT: ("down", "last_sample"),
+        UNEXPECTED_REBOOT: ("down", "last_sample", "left", "advice"),
     }
 )

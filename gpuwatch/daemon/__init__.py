@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -42,6 +43,7 @@ from gpuwatch.sampling.board import Board
 from gpuwatch.sampling.crew import Crew
 from gpuwatch.sampling.schedule import Schedule
 from gpuwatch.sources import installers
+from gpuwatch.sources.kernel import pstore
 from gpuwatch.store import Store
 
 log = logging.getLogger("gpuwatch")
@@ -79,6 +81,7 @@ class Daemon:
         self.remembering = Remembering(
             lambda before: detectors.Runner(detectors.build(config, before)),
             boot=boot_id(config),
+            left=partial(pstore.left, Path(config.paths.sys), Path(config.paths.root)),
             store=self.store,
             engine=self.engine,
             incidents=self.incidents,

@@ -8,23 +8,28 @@ import json
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from gpuwatch.catalogue import gpu
+from gpuwatch.catalogue.events import KINDS
 from gpuwatch.config import Config
 from gpuwatch.detectors import Runner
+from gpuwatch.detectors.causes import label, title
 from gpuwatch.detectors.reboot import Before, Reboot
-from gpuwatch.model.alert import Incident, Transition
+from gpuwatch.detectors.released import is_explained
+from gpuwatch.model.alert import Incident, Severity, Transition
 from gpuwatch.model.delivery import Delivery, Told
-from gpuwatch.model.event import Event
+from gpuwatch.model.escape import printable
+from gpuwatch.model.event import WORDS_LIMIT, Event
 from gpuwatch.model.finding import Findings
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.silence import Silence
 from gpuwatch.model.view import View
 from gpuwatch.sources import sysfs
+from gpuwatch.sources.kernel.pstore import Dump
 
 log = logging.getLogger("gpuwatch")
 
@@ -34,6 +39,8 @@ VERSION = 1
 LAST_SAMPLE = 600.0  # seconds before the last mark of the last run in which its last sample is looked for
 MARKED = 300.0  # seconds after it: marks are made every minute, but the disk may have been slow
 HELD = 4096  # events; as many as wait for one beat
+ENDING = frozenset({"xid", "off_bus", "gsp", "mce"})  # what may be told of in the last minutes of a boot, and have ended it
+ERRORS = 3  # of GPUs that are named
 PATIENCE = 6.0  # seconds that the history may take to say what it last knew
 
 
@@ -83,6 +90,8 @@ class Store(Protocol):
 
     def save_state(self, name: str, version: int, blob: bytes) -> Ticket: ...
 
+    def events(self, since: float, until: float, limit: int = 1000, kinds: Collection[str] | None = None) -> Sequence[Event]: ...
+
     def rows(self, subject: Subject, metrics: Sequence[Metric], since: float, until: float) -> Sequence[Row]: ...
 
 
@@ -120,12 +129,13 @@ class Remembering:
         build: Callable[[Before | None], Runner],
         *,
         boot: str,
+        left: Callable[[float], Dump],
         store: Store,
         engine: Engine,
         incidents: Incidents,
         notifier: Notifier,
     ) -> None:
-        self._build, self._boot, self._runner = build, boot, build(None)
+        self._build, self._boot, self._left, self._runner = build, boot, left, build(None)
         self._store, self._engine, self._incidents, self._notifier = store, engine, incidents, notifier
         self._has_run = False
         self._saving: dict[str, tuple[Ticket, bytes]] = {}  # states of detectors that are not known to be on disk, by name
@@ -155,7 +165,10 @@ class Remembering:
         if self.is_whole or not self._store.remembers:
             return
         self.is_whole = True
-        present, self._runner = self._runner, self._build(before(self._store, self._boot))
+        known = before(self._store, self._boot, self._left)
+        present, self._runner = self._runner, self._build(known)
+        if known is not None and known.crash:
+            self._held.append(crash(known, wall))
         self._runner.restore(lambda name: self._store.load_state(f"detector.{name}"))
         for name, version, blob in self._runner.dump():
             if name in self._runner.passing:  # what the last run left in order is taken over: it must not be so once more
@@ -195,10 +208,10 @@ def mark(store: Store, boot: str, wall: float, *, clean: bool) -> None:
     store.save_state(RUN, VERSION, json.dumps({"boot_id": boot, "clean": clean, "at": wall}).encode())
 
 
-def before(store: Store, present: str, patience: float = PATIENCE) -> Before | None:
+def before(store: Store, present: str, left: Callable[[float], Dump], patience: float = PATIENCE) -> Before | None:
     """Return what was known when the last run ended; None on a first start, or where the mark cannot be read.
 
-    `present` is the id of this boot, as far as it is known.
+    `present` is the id of this boot, as far as it is known; `left` reads what the kernel left since a time when it died.
     """
     kept = store.load_state(RUN)
     if kept is None:
@@ -211,32 +224,69 @@ def before(store: Store, present: str, patience: float = PATIENCE) -> Before | N
         return None
     if clean or boot == present:
         return Before(boot, clean, at)  # nothing to tell: the history is not asked
-    return last_sample(store, Before(boot, clean, at), patience)
+    return end_of(store, Before(boot, clean, at), left, patience)
 
 
-def last_sample(store: Store, known: Before, patience: float) -> Before:
-    """Add what the history last knew of the GPUs around the time of the last mark, where it says so in time."""
+def end_of(store: Store, known: Before, left: Callable[[float], Dump], patience: float) -> Before:
+    """Add how the boot ended: what the kernel left, and what was last known and told, as far as that is said in time."""
     power, hottest = gpu.POWER, gpu.TEMPERATURE["core"]
-    found: list[Row] = []
+    since, until = known.at - LAST_SAMPLE, known.at + MARKED
+    dumped: list[Dump] = []
+    told: list[Event] = []
+    rows: list[Row] = []
 
     def look() -> None:
-        found.extend(
-            row for row in store.rows(gpu.GPU, [power, hottest], known.at - LAST_SAMPLE, known.at + MARKED) if row.values
-        )
+        dumped.append(left(known.at - MARKED))
+        told.extend(store.events(since, until, kinds=ENDING))
+        rows.extend(row for row in store.rows(gpu.GPU, [power, hottest], since, until) if row.values)
 
     thread = threading.Thread(target=look, name="last-sample", daemon=True)  # a disk that hangs must not hold us up
     thread.start()
     thread.join(patience)
-    if thread.is_alive() or not found:
+    dump = dumped[0] if dumped else Dump(problem="it could not be read in time")
+    events = list(told)
+    errors = dict.fromkeys(named(event) for event in events if event.kind != "mce" and is_grave(event))
+    heard = {one.partition(" (")[0] for one in errors}  # the kernel names a GPU by its address
+    errors |= dict.fromkeys(one for one in dump.errors if one.partition(" (")[0] not in heard)
+    known = replace(
+        known,
+        crash=dump.crash,
+        errors=tuple(errors)[-ERRORS:],
+        machine_check=dump.has_machine_check or any(event.kind == "mce" and is_grave(event) for event in events),
+        unread=dump.problem,
+    )
+    if thread.is_alive() or not rows:
         return known
-    last = max(row.at for row in found)
-    powers = [row.values[power] for row in found if row.at == last and power in row.values]
-    temperatures = [row.values[hottest] for row in found if row.at == last and hottest in row.values]
+    last = max(row.at for row in rows)
+    powers = [row.values[power] for row in rows if row.at == last and power in row.values]
+    temperatures = [row.values[hottest] for row in rows if row.at == last and hottest in row.values]
     return replace(
         known,
         at=max(known.at, last),
         power_watts=sum(powers) if powers else None,
         temperature_celsius=max(temperatures, default=None),
+    )
+
+
+def is_grave(event: Event) -> bool:
+    """Say whether an event may have to do with the end of its boot; a release explains what came of it."""
+    return event.severity is Severity.CRITICAL and not is_explained(event)
+
+
+def named(event: Event) -> str:
+    """Return a short name of an error of a GPU."""
+    return f"{label(event)} ({event.key})" if event.kind == "xid" else f"{title(event)} ({event.key})"
+
+
+def crash(known: Before, wall: float) -> Event:
+    """Return the event of a crash that was found."""
+    return Event(
+        source="own",
+        kind="crash",
+        severity=Severity.INFO,
+        at=min(known.at, wall),
+        words=printable(f"before this boot: {known.crash}", WORDS_LIMIT),
+        subject=KINDS["crash"].subject,
     )
 
 

@@ -1,7 +1,8 @@
 """Whether this host came back from a reboot that nobody asked for: a new boot id, and no mark of a clean stop in the last boot.
 
 The mark is ours: written at SIGTERM, so at every orderly shutdown, reboot, kexec and upgrade. What the store last knew goes
-into the alert's text, since after a power failure no log has a line (operator.md S10).
+into the alert's text, since after a power failure no log has a line, and so does what the kernel left in pstore: a panic, Xids
+(operator.md S10). A machine check is logged by the boot after it.
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from gpuwatch.detectors.detector import derived
 from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.view import View
 
+EARLY = 300.0  # seconds after a boot in which the kernel logs what the hardware kept of the one before
+
 
 @dataclass(frozen=True, slots=True)
 class Before:
@@ -25,6 +28,10 @@ class Before:
     at: float  # wall clock of the last sample
     power_watts: float | None = None  # of all GPUs together
     temperature_celsius: float | None = None  # of the hottest GPU
+    crash: str = ""  # how the kernel died, in its own words
+    errors: tuple[str, ...] = ()  # grave ones of GPUs that were told in the minutes before, and in what the kernel left
+    machine_check: bool = False  # among them
+    unread: str = ""  # why what the kernel left could not be read
 
 
 class State(msgspec.Struct):
@@ -35,6 +42,10 @@ class State(msgspec.Struct):
     previous: float | None = None  # the one before it
     numbers: dict[str, float] = {}
     words: dict[str, str] = {}
+    crash: str = ""
+    errors: list[str] = []
+    machine_check: bool = False
+    unread: str = ""
     present: bool = False  # `at` is the start of this very boot
 
 
@@ -64,12 +75,16 @@ class Reboot:
                 up = host.values.get(BOOT_TIME, wall)
                 state.previous, state.at = state.at, up
                 state.numbers, state.words = last_sample(before), {"down": down(before.at, up), "last_sample": sample(before)}
+                state.crash, state.errors, state.unread = before.crash, list(before.errors), before.unread
+                state.machine_check = before.machine_check
             state.boot_id = boot_id
         elif state.present:  # the kernel moves the time of its boot along with a clock that was wrong at the start
             state.at = host.values.get(BOOT_TIME, state.at)
         if state.at is None:
             return state, Findings()
-        evidence = Evidence(numbers=state.numbers, words=state.words)
+        if state.present and any(event.kind == "mce" and event.at - state.at < EARLY for event in view.events):
+            state.machine_check = True
+        evidence = Evidence(numbers=state.numbers, words=state.words | {"left": left(state), "advice": advice(state)})
         values = {UNEXPECTED_REBOOT: state.at}
         if state.previous is not None:
             values[PREVIOUS_REBOOT] = state.previous
@@ -95,3 +110,26 @@ def down(last: float, up: float) -> str:
     start, end = (datetime.fromtimestamp(at).astimezone() for at in (last, up))
     form = "%H:%M:%S" if start.date() == end.date() else "%Y-%m-%d %H:%M:%S"
     return f"down {start:{form}}-{end:{form}}"
+
+
+def left(state: State) -> str:
+    """Say what logs, hardware and the dying kernel told of."""
+    parts = [", ".join(state.errors) or "no Xid", "a machine check" if state.machine_check else "no MCE"]
+    if state.crash:
+        parts.append(f"in pstore: {state.crash}")
+    elif state.unread:
+        parts.append(f"pstore unknown: {state.unread}")
+    else:
+        parts.append("pstore empty")
+    return ", ".join(parts)
+
+
+def advice(state: State) -> str:
+    """Say where to look first."""
+    if state.errors:
+        return "that GPU and its power first"
+    if state.machine_check:
+        return "CPU, memory and their power first"
+    if state.crash:
+        return "the kernel and its drivers first"
+    return "power supply or breaker first" + (", if pstore has nothing" if state.unread else "")

@@ -3,6 +3,7 @@
 Boots are told apart by the boot id of a fake /proc; all stories are told at the same time.
 """
 
+import json
 import sqlite3
 import threading
 import time
@@ -20,6 +21,7 @@ from tests.fakes.until import PATIENCE
 from tests.fakes.wall import WrongClock, build
 
 RULE = "host_rebooted_unexpectedly"
+PANIC = "Kernel panic - not syncing: Fatal exception"
 DAY = 86400
 
 
@@ -58,6 +60,13 @@ def until_told(server: GpuServer) -> dict[str, str]:
     return found
 
 
+def crashes(server: GpuServer) -> list[str]:
+    """Return the crashes among the stored events, once the page counts one."""
+    server.daemon.until(lambda page: page.value("gpuwatch_kernel_events_total", event="crash") == 1)
+    found = json.loads(server.daemon.get("/api/v1/events")[1])["events"]
+    return [event["words"] for event in found if event["kind"] == "crash"]
+
+
 def is_quiet(server: GpuServer) -> None:
     """Fail if the reboot is called unexpected, once this run has judged the boot and marked it."""
     server.wait_up(2)
@@ -82,6 +91,8 @@ def unexpected(server: GpuServer, receiver: Receiver, clock: WrongClock) -> None
         watts = sum(value for _, value in page.all("gpuwatch_gpu_power_watts"))
         hottest = max(value for _, value in page.all("gpuwatch_gpu_temperature_celsius", sensor="core"))
         server.daemon.kill()
+        left = server.host.sys / "fs/pstore/dmesg-erst-1"
+        server.host.write(left, f"Panic#1 Part1\n<3>[8.1] NVRM: Xid (PCI:0000:65:00): 79, x\n<0>[9.2] {PANIC}\n")
         up = time.time()
         boot(server, up)
         server.daemon.start()
@@ -90,12 +101,15 @@ def unexpected(server: GpuServer, receiver: Receiver, clock: WrongClock) -> None
         assert f"last stored sample: {watts:.0f} W, GPU max {hottest:.0f} C" in alert["summary"]
         assert any(f"{clock_time(at)}-" in alert["summary"] for at in range(int(last), int(up) + 1))
         assert f"{clock_time(int(up))}; last stored" in alert["summary"]
+        assert f"Xid 79 (0000:65:00.0), no MCE, in pstore: {PANIC} -> that GPU and its power first" in alert["summary"]
+        assert crashes(server) == [f"before this boot: {PANIC}"]
         assert server.daemon.stop() == 0
         server.daemon.start()
         (message,) = (got.json for got in receiver.wait(1))
         assert (message["kind"], message["alerts"][0]["incident_id"]) == ("firing", alert["id"])
         server.wait_up(2)
         assert until_told(server)["id"] == alert["id"]
+        assert crashes(server) == [f"before this boot: {PANIC}"]
         assert server.daemon.stop() == 0
         clock.by(DAY + 60)
         server.daemon.start()

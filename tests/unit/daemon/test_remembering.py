@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -22,8 +22,10 @@ from gpuwatch.model.view import View
 from gpuwatch.notify import Channels, Notifier, Silences
 from gpuwatch.rules.engine import Engine
 from gpuwatch.rules.incidents import Incidents
+from gpuwatch.sources.kernel.pstore import Dump
 from gpuwatch.store import Memory
 from tests.fakes.clock import FakeClock
+from tests.fakes.happenings import told, xid
 from tests.fakes.until import PATIENCE
 
 
@@ -54,6 +56,7 @@ class Store:
     remembers: bool = True
     asked: list[tuple[float, float]] = field(default_factory=list)
     kept: list[Row] = field(default_factory=list)
+    happened: list[Event] = field(default_factory=list)
     hangs: threading.Event | None = None
     writes: bool = True
 
@@ -75,6 +78,10 @@ class Store:
         """Keep a blob."""
         self.blobs[name] = version, blob
         return Ticket(self)
+
+    def events(self, since: float, until: float, limit: int = 1000, kinds: Collection[str] | None = None) -> list[Event]:
+        """Return what happened in that time."""
+        return [event for event in self.happened if since <= event.at < until and (kinds is None or event.kind in kinds)]
 
     def rows(self, subject: Subject, metrics: Sequence[Metric], since: float, until: float) -> list[Row]:
         """Return the rows of that time."""
@@ -108,7 +115,12 @@ class Listening:
         return state, Findings()
 
 
-def run(store: Store, *more: Listening) -> Remembering:
+def nothing(since: float) -> Dump:
+    """The kernel left nothing."""
+    return Dump()
+
+
+def run(store: Store, *more: Listening, left: Callable[[float], Dump] = nothing) -> Remembering:
     """Begin a run."""
     clock = FakeClock()
     silences = Silences(store, clock, str, {})  # type: ignore[arg-type] # none is made
@@ -116,6 +128,7 @@ def run(store: Store, *more: Listening) -> Remembering:
     return Remembering(
         lambda known: detectors.Runner((*detectors.build(Config(), known), *more)),
         boot="boot-1",
+        left=left,
         store=store,
         engine=Engine(()),
         incidents=Incidents("here", str),
@@ -157,17 +170,71 @@ def test_the_last_sample_is_looked_for_around_the_last_mark_and_only_after_a_reb
     rows = [Row(4_000, {power: 1.0}), Row(5_020, {power: 300.0, core: 70.0}), Row(5_020, {power: 310.0, core: 74.0})]
     for clean, boot in ((True, "boot-0"), (False, "boot-1")):
         store = marked(Store(kept=rows), clean=clean, boot=boot)
-        assert (before(store, "boot-1"), store.asked) == (Before(boot, clean, 5_000.0), [])
+        assert (before(store, "boot-1", nothing), store.asked) == (Before(boot, clean, 5_000.0), [])
     store = marked(Store(kept=rows))
-    assert before(store, "boot-1") == Before("boot-0", False, 5_020, 610.0, 74.0)
+    assert before(store, "boot-1", nothing) == Before("boot-0", False, 5_020, 610.0, 74.0)
     assert store.asked == [(4_400.0, 5_300.0)]
 
 
 def test_a_history_that_hangs_costs_the_last_sample_and_not_the_start() -> None:
     store = marked(Store(hangs=threading.Event()))
-    assert before(store, "boot-1", patience=0.05) == Before("boot-0", False, 5_000.0)
+    assert before(store, "boot-1", nothing, patience=0.05) == Before("boot-0", False, 5_000.0)
     assert store.hangs is not None
     store.hangs.set()
+
+
+def test_a_pstore_that_hangs_is_said_to_be_unread() -> None:
+    over = threading.Event()
+
+    def hangs(since: float) -> Dump:
+        over.wait(PATIENCE)
+        return Dump()
+
+    known = before(marked(Store()), "boot-1", hangs, patience=0.05)
+    over.set()
+    assert known == Before("boot-0", False, 5_000.0, unread="it could not be read in time")
+
+
+def test_what_the_kernel_left_and_what_was_told_before_come_into_one() -> None:
+    asked: list[float] = []
+
+    def left(since: float) -> Dump:
+        asked.append(since)
+        return Dump("Kernel panic", ("Xid 79 (0000:65:00.0)", "Xid 62 (0000:65:00.0)"))
+
+    store = marked(Store())
+    store.happened = [
+        xid(79, "GPU-5", 4_990.0),
+        xid(31, "GPU-4", 4_991.0),  # a program's
+        xid(119, "GPU-3", 4_992.0, released="yes"),  # somebody's reset
+        xid(74, "GPU-2", 3_000.0),  # long before
+        told("mce", Severity.CRITICAL, 4_993.0, corrected="no"),
+    ]
+    assert before(store, "boot-1", left) == Before(
+        "boot-0",
+        False,
+        5_000.0,
+        crash="Kernel panic",
+        errors=("Xid 79 (GPU-5)", "Xid 62 (0000:65:00.0)"),
+        machine_check=True,
+    )
+    assert asked == [4_700.0]
+
+
+def test_a_crash_that_is_found_is_an_event_once_a_boot() -> None:
+    store, seen = marked(Store()), list[tuple[str, ...]]()
+
+    def left(since: float) -> Dump:
+        assert since == 4_700.0
+        return Dump("Kernel panic - not syncing: hung")
+
+    for _ in range(2):
+        here = run(store, Listening(seen), left=left)
+        here.recall(1, 6_000)
+        here.run(View(6_000.0, {}), 6_000)
+        here._runner.states["reboot"].boot_id = "boot-1"
+        here.save(2, 6_001)
+    assert seen == [("before this boot: Kernel panic - not syncing: hung",), ()]
 
 
 def test_what_happens_before_the_memory_can_be_read_is_judged_at_once_and_again_by_those_who_remember() -> None:

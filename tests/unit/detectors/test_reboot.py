@@ -8,9 +8,11 @@ import pytest
 from gpuwatch.catalogue.derived import UNEXPECTED_REBOOT
 from gpuwatch.catalogue.host import BOOT_TIME, HOST
 from gpuwatch.detectors.reboot import Before, Reboot, State, down
+from gpuwatch.model.alert import Severity
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import Entry, View
+from tests.fakes.happenings import told as happened
 from tests.fakes.story import START, Story
 
 RULE = "host_rebooted_unexpectedly"
@@ -28,10 +30,46 @@ def test_a_new_boot_without_a_clean_stop_is_told_with_the_last_readings(tell: Te
     ((at, told),) = story.transitions
     assert (at <= 120, told.rule, told.severity.value) == (True, RULE, "warning")
     times = f"down {clock_time(START - 142)}-{clock_time(START)}"
-    assert told.summary.startswith(
-        f"vision-07 rebooted without a shutdown, {times}; last stored sample: 1383 W, GPU max 74 C. If the kernel's log"
+    assert told.summary == (
+        f"vision-07 rebooted without a shutdown, {times}; last stored sample: 1383 W, GPU max 74 C, no Xid, no MCE, pstore empty"
+        " -> power supply or breaker first"
     )
     assert (told.numbers["last_power_watts"], told.words["last_sample"]) == (1383.4, "last stored sample: 1383 W, GPU max 74 C")
+
+
+XID = "Xid 79 (0000:65:00.0)"
+PANIC = "Kernel panic - not syncing: Fatal exception"
+
+
+@pytest.mark.parametrize(
+    ("crash", "errors", "unread", "words"),
+    [
+        ("", (), "", "no Xid, no MCE, pstore empty -> power supply or breaker first"),
+        ("", (XID,), "", f"{XID}, no MCE, pstore empty -> that GPU and its power first"),
+        (PANIC, (), "", f"no Xid, no MCE, in pstore: {PANIC} -> the kernel and its drivers first"),
+        (PANIC, (XID,), "", f"{XID}, no MCE, in pstore: {PANIC} -> that GPU and its power first"),
+        (
+            "",
+            (),
+            "root only",
+            "no Xid, no MCE, pstore unknown: root only -> power supply or breaker first, if pstore has nothing",
+        ),
+    ],
+)
+def test_what_was_told_before_it_and_what_the_kernel_left_say_where_to_look(
+    tell: Tell, crash: str, errors: tuple[str, ...], unread: str, words: str
+) -> None:
+    before = Before(boot_id="boot-0", clean=False, at=START - 142, crash=crash, errors=errors, unread=unread)
+    ((_, alert),) = tell(before=before).at(120).transitions
+    assert alert.summary.endswith(f"nothing of GPUs, {words}")
+
+
+def test_a_machine_check_that_this_boot_logs_early_is_named_and_a_later_one_is_not(tell: Tell) -> None:
+    for after, words in ((1.0, "a machine check, pstore empty -> CPU, memory"), (400.0, "no MCE, pstore empty -> power supply")):
+        story = tell(before=Before(boot_id="boot-0", clean=False, at=START - 142)).at(1)
+        story.happens(happened("mce", Severity.CRITICAL, START + after, corrected="no")).at(30)
+        (incident,) = story.incidents.open()
+        assert words in incident.summary, after
 
 
 @pytest.mark.parametrize(

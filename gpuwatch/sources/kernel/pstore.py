@@ -1,0 +1,105 @@
+"""What the kernel left behind when it died: the end of its log, in pstore (ERST, EFI variables, ramoops).
+
+systemd-pstore moves the files to its own folder at the start, so both places are looked at. They are root's: without a
+permission the reason is told, since "nothing was left" would send people to the power supply. Files of older crashes stay for
+years where nobody takes them away: only those since the given time count.
+"""
+
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuwatch import plainfile
+from gpuwatch.catalogue.events import KINDS
+from gpuwatch.model.event import Event
+from gpuwatch.sources import sysfs
+from gpuwatch.sources.kernel.replay import replay
+
+PLACES = ("fs/pstore", "var/lib/systemd/pstore")  # below /sys; below /
+FILES = 64  # the newest; EFI variables hold 1 KiB each
+ENTRIES = 256  # of a folder
+LIMIT = 1 << 20  # bytes of a file
+DUMP = re.compile(r"(?:dmesg|console)-.*|dmesg\.txt")
+PACKED = (".enc.z", ".z")  # which kernel wrote them and how is not known any more
+PART = re.compile(r"(?:Panic|Oops)#\d+ Part\d+")
+PANIC = "Kernel panic - not syncing"
+HEAD = "before this boot: "
+SAID = 3  # errors of GPUs that are named
+GPU_ERRORS = frozenset({"xid", "sxid", "off_bus", "gsp"})
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """What was left. `problem` says why there may be more than could be read, "" where all was."""
+
+    crash: str = ""  # what ended the boot, in the kernel's words
+    errors: tuple[str, ...] = ()  # what GPUs had before that: `Xid 79 (0000:65:00.0)`
+    has_machine_check: bool = False
+    problem: str = ""
+
+
+def left(sys: Path, root: Path, since: float) -> Dump:
+    """Return what was left since then (wall clock); the disk of the second place may hang."""
+    problems: list[str] = []
+    found: list[tuple[float, Path]] = []
+    for folder in (sys / PLACES[0], root / PLACES[1]):
+        try:
+            found += dumps(folder, since)
+        except FileNotFoundError:
+            continue  # this kernel, or this systemd, has none
+        except OSError as error:
+            problems.append(why(folder, error))
+    events: list[Event] = []
+    for at, path in sorted(found, reverse=True)[:FILES]:
+        try:
+            text = plainfile.raw(path, LIMIT).decode("utf-8", "replace")
+        except OSError as error:
+            problems.append(why(path, error))
+        else:
+            events += replay(text.splitlines(), at)
+    return told(events, "" if not problems else problems[0])
+
+
+def dumps(folder: Path, since: float, depth: int = 2) -> Iterator[tuple[float, Path]]:
+    """Yield the dumps in a folder since then, each with its time; raises OSError where the folder cannot be read.
+
+    systemd-pstore has one folder a crash, with one more a part in some versions, and puts the parts together in dmesg.txt.
+    """
+    names = sysfs.names(folder)
+    for name in ["dmesg.txt"] if "dmesg.txt" in names else names[-ENTRIES:]:
+        path = folder / name
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue  # systemd has taken it away
+        if stat.S_ISDIR(status.st_mode) and depth:
+            yield from dumps(path, since, depth - 1)
+        elif status.st_mtime >= since and DUMP.fullmatch(name) and not name.endswith(PACKED):
+            yield status.st_mtime, path
+
+
+def why(path: Path, error: OSError) -> str:
+    """Say why it cannot be read."""
+    if isinstance(error, PermissionError):
+        return f"{path} may be read by root only (or with CAP_DAC_READ_SEARCH)"
+    return f"{path} cannot be read: {error.strerror}"
+
+
+def told(events: Iterable[Event], problem: str) -> Dump:
+    """Return what the events of a dump say together."""
+    crashes: list[str] = []
+    errors: dict[str, None] = {}
+    is_machine_check = False
+    for event in events:
+        if event.kind == "crash":
+            crashes.append(event.words.removeprefix(HEAD))
+        elif event.kind == "mce":
+            is_machine_check = True
+        elif event.kind in GPU_ERRORS:
+            name = {"xid": f"Xid {event.code}", "sxid": f"SXid {event.code}"}.get(event.kind, KINDS[event.kind].help.rstrip("."))
+            errors[f"{name} ({event.key})" if event.key else name] = None
+    # The panic says most; the head of a part of a dump says that there was one.
+    crash = max(crashes, key=lambda words: (PANIC in words, not PART.fullmatch(words)), default="")
+    return Dump(crash, tuple(errors)[:SAID], is_machine_check, problem)
