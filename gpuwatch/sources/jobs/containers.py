@@ -3,7 +3,7 @@
 Those files hold arguments and environments as well: nothing but the names is decoded, and nothing else is kept.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,15 +12,14 @@ import msgspec
 from gpuwatch import plainfile
 from gpuwatch.model.escape import printable
 from gpuwatch.sources import sysfs
+from gpuwatch.sources.jobs import storage
 from gpuwatch.sources.jobs.home import Home
 
 GOOD_FOR = 3600.0  # seconds for which a name holds
 UNKNOWN_FOR = 60.0  # seconds until a name that could not be read is tried again
-DOCKER = ("var/lib/docker", "var/snap/docker/common/var-lib-docker")
 CONTAINERD = "run/containerd/io.containerd.runtime.v2.task"
 CRI = (f"{CONTAINERD}/k8s.io", "run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io")
 CRIO = "run/containers/storage/overlay-containers"
-PODMAN = "var/lib/containers/storage/overlay-containers/containers.json"
 POD_LOGS = "var/log/pods"  # NAMESPACE_NAME_UID a pod (kubelet)
 # Annotations that say name, pod and namespace: of containerd's CRI plugin, of CRI-O, of nerdctl
 ANNOTATIONS = (
@@ -34,13 +33,6 @@ class Docker(msgspec.Struct, rename="pascal"):
     """config.v2.json."""
 
     name: str = ""
-
-
-class Daemon(msgspec.Struct, rename="kebab"):
-    """/etc/docker/daemon.json."""
-
-    data_root: str = ""
-    graph: str = ""  # what it was called before 17.05
 
 
 class Oci(msgspec.Struct):
@@ -67,13 +59,17 @@ class Named:
 
 
 def find(root: Path, home: Home) -> tuple[Named, float]:
-    """Return the name of a home's container or pod, and for how long that holds."""
+    """Return the name of a home's container or pod, and for how long that holds.
+
+    Of a user's own runtime only his own files are asked: what he calls his group must not give him another's name.
+    """
     problems: list[str] = []
-    for ask in (docker, oci, podman, pod):
+    for ask in (docker, podman) if home.uid else (docker, oci, podman, pod):
         try:
             found = ask(root, home)
         except PermissionError:
-            problems.append("no permission for the runtime's state files")
+            whose = f" of user {home.uid}" if home.uid else ""
+            problems.append(f"no permission for the runtime's state files{whose}")
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             continue
         else:
@@ -85,7 +81,7 @@ def find(root: Path, home: Home) -> tuple[Named, float]:
 def docker(root: Path, home: Home) -> Named | None:
     """Ask Docker's own files."""
     denied = False
-    for place in docker_roots(root):
+    for place in storage.docker(root, home.uid):
         try:
             found = msgspec.json.decode(raw(place / "containers" / home.container / "config.v2.json"), type=Docker)
         except PermissionError:
@@ -98,17 +94,6 @@ def docker(root: Path, home: Home) -> Named | None:
     if denied:
         raise PermissionError
     return None
-
-
-def docker_roots(root: Path) -> Iterator[Path]:
-    """Yield where Docker may keep its containers."""
-    try:
-        said = msgspec.json.decode(raw(root / "etc/docker/daemon.json"), type=Daemon)
-    except (OSError, msgspec.MsgspecError):
-        said = Daemon()
-    for place in (said.data_root, said.graph, *DOCKER):
-        if place:
-            yield root / place.lstrip("/")
 
 
 def oci(root: Path, home: Home) -> Named | None:
@@ -142,12 +127,24 @@ def bundles(root: Path, container: str) -> Iterator[Path]:
 
 
 def podman(root: Path, home: Home) -> Named | None:
-    """Ask podman's list of root's containers."""
+    """Ask podman's lists."""
     if home.scheduler not in ("podman", "container"):
         return None
-    listed: Mapping[str, list[str]] = {one.id: one.names for one in msgspec.json.decode(raw(root / PODMAN), type=list[Podman])}
-    names = listed.get(home.container)
-    return Named(printable(names[0])) if names else None
+    denied = False
+    for file in storage.podman(root, home.uid):
+        try:
+            listed = msgspec.json.decode(raw(file), type=list[Podman])
+        except PermissionError:
+            denied = True
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        else:
+            names = next((one.names for one in listed if one.id == home.container), [])
+            if names:
+                return Named(printable(names[0]))
+    if denied:
+        raise PermissionError
+    return None
 
 
 def pod(root: Path, home: Home) -> Named | None:

@@ -16,6 +16,7 @@ SLURM = re.compile(r"(?:/\.\.)*/(?:slurm[^/]*|system\.slice/(?:[^/]*_)?slurmstep
 POD = re.compile(rf"kubepods.*?pod({UID})")
 # docker-ID.scope, cri-containerd-ID.scope, crio-ID, libpod-ID, ID, and SLICE:cri-containerd:ID of containerd with `cgroupfs`
 CONTAINER = re.compile(r"(?:(?:.*:)?([a-z][a-z-]*)[-:])?([0-9a-f]{64})(?:\.scope)?")
+USER = re.compile(r"(?:/\.\.)*/user\.slice/user-(\d{1,10})\.slice/")
 LXC = re.compile(r"(?:/\.\.)*/lxc(?:/|\.payload[./])([^/]+)")
 UNIT = re.compile(r"[^/]+\.(?:service|scope)")
 RUNTIMES = {
@@ -43,6 +44,7 @@ class Home:
     pod: str = ""
     unit: str = ""
     marker: str = ""
+    uid: str = ""  # of whose runtime it is a container, where that is not root's
 
 
 def groups(text: str) -> dict[str, str]:
@@ -69,7 +71,7 @@ def home(paths: Mapping[str, str]) -> Home:
         if pod := POD.search(path):
             return Home("kubernetes", pod[1].replace("_", "-"), container, pod[1].replace("_", "-"), marker=pod[1])
     if container:
-        return Home(runtime, container[:SHORT], container, marker=container)
+        return Home(runtime, container[:SHORT], container, marker=container, uid=user_of(distinct, container))
     for path in distinct:
         if lxc := LXC.match(path):
             return Home("lxc", lxc[1], container=lxc[1], marker=lxc[1])
@@ -86,6 +88,12 @@ def container_of(paths: Iterable[str]) -> tuple[str, str]:
                 said = found[1] or parts[position - 1]
                 return found[2], RUNTIMES.get(said, "container")
     return "", ""
+
+
+def user_of(paths: Iterable[str], container: str) -> str:
+    """Return whose rootless runtime a container belongs to, "" where it is root's."""
+    uid = next((found[1] for path in paths if container in path and (found := USER.match(path))), "")
+    return "" if uid == "0" else uid
 
 
 def unit_of(paths: Mapping[str, str]) -> str:

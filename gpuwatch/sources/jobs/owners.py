@@ -23,12 +23,25 @@ def find(root: Path, uid: int) -> tuple[str, float]:
 
 def listed(root: Path, uid: int) -> str:
     """Return the name in the passwd file, "" where it has none."""
+    return next(iter(entry(root, uid)), "")
+
+
+def home(root: Path, uid: int) -> str:
+    """Return the home folder of a user, "" where it is not known."""
+    fields = entry(root, uid)
+    if len(fields) >= 6:
+        return fields[5]
+    try:
+        return pwd.getpwuid(uid).pw_dir if root == Path("/") else ""
+    except (KeyError, OverflowError, OSError):
+        return ""
+
+
+def entry(root: Path, uid: int) -> list[str]:
+    """Return the fields of a user's line in the passwd file, none where it has none."""
     try:
         text = plainfile.raw(root / "etc/passwd", plainfile.LIMIT).decode("utf-8", "backslashreplace")
     except OSError:
-        return ""
-    for line in text.splitlines():
-        fields = line.split(":")
-        if len(fields) >= 3 and fields[2] == str(uid):
-            return fields[0]
-    return ""
+        return []
+    lines = (line.split(":") for line in text.splitlines())
+    return next((fields for fields in lines if len(fields) >= 3 and fields[2] == str(uid)), [])

@@ -1,11 +1,12 @@
 """Names of containers and pods from the files of their runtimes, and of users."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from gpuwatch.sources.jobs import containers, owners
+from gpuwatch.sources.jobs import containers, owners, storage
 from gpuwatch.sources.jobs.containers import Named
 from gpuwatch.sources.jobs.home import Home
 from tests.fakes.host import HostTree
@@ -77,8 +78,93 @@ def test_nerdctl_names_its_container(tree: HostTree) -> None:
 
 def test_podman_names_its_container(tree: HostTree) -> None:
     listed = [{"id": "f" * 64, "names": ["other"]}, {"id": ID, "names": ["infer"], "metadata": SECRET}]
-    tree.write(tree.root / containers.PODMAN, json.dumps(listed))
+    tree.write(tree.root / storage.PODMAN / "overlay-containers/containers.json", json.dumps(listed))
     assert Named("infer") == found(tree, PODMAN)
+
+
+ANN = "home/ann"
+OF_ANN = {
+    "podman": Home("podman", ID[:12], ID, marker=ID, uid="1001"),
+    "docker": Home("docker", ID[:12], ID, marker=ID, uid="1001"),
+}
+
+
+@pytest.fixture
+def ann(tree: HostTree) -> HostTree:
+    """A host with a user."""
+    tree.write(tree.root / "etc/passwd", "root:x:0:0::/root:/bin/sh\nann:x:1001:1001:Ann:/home/ann:/bin/sh\n")
+    (tree.root / ANN).mkdir(parents=True)
+    return tree
+
+
+def listed(tree: HostTree, file: str, name: str = "infer") -> Path:
+    """Write a list of podman's with this container."""
+    return tree.write(tree.root / file, json.dumps([{"id": ID, "names": [name], "metadata": SECRET}]))
+
+
+@pytest.mark.parametrize("name", ["overlay-containers/containers.json", "vfs-containers/volatile-containers.json"])
+def test_a_podman_without_root_is_asked_in_its_user_s_home(ann: HostTree, name: str) -> None:
+    listed(ann, f"{ANN}/{storage.PODMAN_HOME}/{name}")
+    assert Named("infer") == found(ann, OF_ANN["podman"])
+
+
+def test_a_podman_that_removes_its_containers_keeps_them_in_another_list(tree: HostTree) -> None:
+    listed(tree, f"{storage.PODMAN}/overlay-containers/volatile-containers.json")
+    assert Named("infer") == found(tree, PODMAN)
+
+
+@pytest.mark.parametrize(
+    ("conf", "line", "store"),
+    [
+        (f"{ANN}/.config/containers/storage.conf", 'graphroot = "/data/ann/podman"', "data/ann/podman"),
+        ("etc/containers/storage.conf", 'rootless_storage_path = "/data/$USER-$UID"', "data/ann-1001"),
+        ("etc/containers/storage.conf", 'rootless_storage_path = "$HOME/store"', f"{ANN}/store"),
+    ],
+)
+def test_a_podman_without_root_is_found_where_its_configuration_puts_it(ann: HostTree, conf: str, line: str, store: str) -> None:
+    listed(ann, f"{store}/overlay-containers/containers.json")
+    assert found(ann, OF_ANN["podman"]).name == ""
+    ann.write(ann.root / conf, f"[storage]\ndriver = 'overlay'\n{line}\n")
+    assert found(ann, OF_ANN["podman"]).name == "infer"
+
+
+def test_a_docker_without_root_is_asked_in_its_user_s_home_and_where_he_put_it(ann: HostTree) -> None:
+    docker(ann, f"{ANN}/{storage.DOCKER_HOME}")
+    assert Named("aoi-infer-2") == found(ann, OF_ANN["docker"])
+    docker(ann, "data/docker").write_text('{"Name": "/other"}')
+    ann.write(ann.root / ANN / ".config/docker/daemon.json", '{"data-root": "/data/docker"}')
+    assert Named("other") == found(ann, OF_ANN["docker"])
+
+
+def test_a_group_below_a_user_s_own_slice_is_never_named_by_root_s_files(ann: HostTree) -> None:
+    docker(ann)
+    listed(ann, f"{storage.PODMAN}/overlay-containers/containers.json")
+    for home in OF_ANN.values():
+        assert Named(why="no state file of a runtime names it") == found(ann, home)
+
+
+def test_a_user_whose_home_is_not_known_has_containers_without_a_name(tree: HostTree) -> None:
+    assert [found(tree, home).why for home in OF_ANN.values()] == ["no state file of a runtime names it"] * 2
+
+
+@pytest.mark.parametrize("content", ["", "x = [", "[storage]\ngraphroot = 7\n", "storage = 1\n", '[storage]\ngraphroot = ""\n'])
+def test_a_configuration_that_makes_no_sense_leaves_the_usual_place(ann: HostTree, content: str) -> None:
+    listed(ann, f"{ANN}/{storage.PODMAN_HOME}/overlay-containers/containers.json")
+    ann.write(ann.root / ANN / ".config/containers/storage.conf", content)
+    assert Named("infer") == found(ann, OF_ANN["podman"])
+
+
+def test_a_home_that_may_not_be_entered_is_the_reason(ann: HostTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.open
+
+    def refuse(path: str, flags: int, mode: int = 0) -> int:
+        if "/home/ann/" in str(path):
+            raise PermissionError(13, "Permission denied")
+        return real(path, flags, mode)
+
+    monkeypatch.setattr("os.open", refuse)  # root reads everything: the edge is the system call
+    for home in OF_ANN.values():
+        assert found(ann, home).why == "no permission for the runtime's state files of user 1001"
 
 
 def test_the_folders_of_a_pod_s_logs_name_the_pod(tree: HostTree) -> None:

@@ -33,6 +33,24 @@ def test_a_podman_container_is_known_by_its_id(tree: HostTree, version: str, dri
     assert (found.scheduler, found.container) == ("podman", ID)
 
 
+ROOTLESS = "/user.slice/user-1001.slice/user@1001.service/user.slice"
+
+
+@pytest.mark.parametrize(
+    ("path", "scheduler", "uid"),
+    [
+        (f"{ROOTLESS}/libpod-{ID}.scope/container", "podman", "1001"),
+        (f"{ROOTLESS}/docker-{ID}.scope", "docker", "1001"),
+        (f"/user.slice/user-0.slice/session-1.scope/libpod_parent/libpod-{ID}", "podman", ""),  # root's own podman
+        (f"/machine.slice/libpod-{ID}.scope", "podman", ""),
+        (f"/system.slice/user.slice/user-1001.slice/docker-{ID}.scope", "docker", ""),  # only from the root
+    ],
+)
+def test_a_container_of_a_runtime_without_root_is_its_user_s(path: str, scheduler: str, uid: str) -> None:
+    found = home({"": path})
+    assert (scheduler, ID[:12], ID, uid) == (found.scheduler, found.job, found.container, found.uid)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("driver", ["cgroupfs", "systemd"])
 @pytest.mark.parametrize("runtime", ["containerd", "crio"])
