@@ -97,7 +97,6 @@ class Running:
             ("[store]", f'url = "sqlite:///{self.database}"'),
             ("[sources.smart]", "enabled = false"),
             ("[sources.kernel]", f"enabled = {str('dev =' in config).lower()}"),
-            ("[sources.probe]", 'every = "2s"\ndeadline = "10s"'),
         ]
         parts = [f"{table}\n{body}" for table, body in head if table not in config]
         self.file.write_text("\n".join([*parts, config]))

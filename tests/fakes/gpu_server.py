@@ -25,6 +25,7 @@ from tests.fakes.receiver import Receiver
 from tests.fakes.until import PATIENCE, until
 
 PACE = 'every = "200ms"\nevery_normal = "500ms"\nevery_slow = "1s"\ndeadline = "2s"'
+PROBE = 'every = "2s"\ndeadline = "10s"'
 STAMP = re.compile(r"^\S+ \S+ ")
 
 
@@ -54,7 +55,8 @@ class GpuServer:
             "" if real_host else "\n".join(f'{tree} = "{getattr(self.nvml, tree)}"' for tree in ("proc", "sys", "dev", "root"))
         )
         told = f'\n[[receivers]]\nname = "oncall"\nkind = "webhook"\nurl = "{receiver.url}"' if receiver else ""
-        head = "" if "[sources.nvml]" in config else f"[sources.nvml]\n{PACE}\n"
+        paces = {"[sources.nvml]": PACE, "[sources.probe]": PROBE}
+        head = "".join(f"{table}\n{pace}\n" for table, pace in paces.items() if table not in config)
         self.daemon = Running(folder / "d", environ={**self.nvml.environment, **(environ or {})})
         self.daemon.configure(f"[paths]\n{paths}\n{head}{config}{told}", name="vision-07", listen=listen)
         self.receiver = receiver
