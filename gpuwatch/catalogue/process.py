@@ -66,6 +66,14 @@ PROCESS_RESIDENT = gauge(PROCESS, "resident", "bytes", help="Memory of it that i
 PROCESS_BLOCKED = gauge(
     PROCESS, "blocked", help="1 while it is in uninterruptible sleep; one look proves nothing, the mean is a share of time."
 )
+PROCESS_WORKERS = gauge(
+    PROCESS,
+    "worker_threads",
+    help="Threads of a GPU process, beside its first, that used at least a tenth of a core in the last minute or so; without those"
+    " of CUDA, NCCL and autograd, which wait by spinning. Absent where they use less than a core together.",
+)
+PROCESS_WORKERS_FULL = gauge(PROCESS, "worker_threads_full", help="Those of them that used at least 90 % of a core.")
+PROCESS_WORKERS_BUSY = gauge(PROCESS, "worker_threads_busy", "ratio", help="Share of a core that they used, on average.")
 PROCESSES_DROPPED = gauge(
     OWN, "process_series_dropped", keep=Keep.MAX, help="Processes on GPUs, or loaders of them, over the cap of [processes] limit."
 )

@@ -43,6 +43,7 @@ from gpuwatch.sources.jobs.limits import Hierarchies, cores
 from gpuwatch.sources.jobs.lookups import Lookups
 from gpuwatch.sources.jobs.process import Process, Stat
 from gpuwatch.sources.jobs.roll import Caller, Job, Roll, everybody
+from gpuwatch.sources.jobs.threads import Threads
 from gpuwatch.sources.look import Look
 from gpuwatch.sources.source import Answer, Source
 
@@ -74,6 +75,7 @@ class Jobs:
         self._names: Lookups[Home, Named] = Lookups("container names", partial(containers.find, self._root), clock)
         self._caller = Caller(self._proc, self._names.get, self._user, config.processes.limit)
         self._hierarchies = Hierarchies(self._sys)
+        self._threads = Threads(self._proc)
         self._thorough = True  # in the next normal round
         self._accounted = False
         self._followed: dict[int, Followed] = {}  # by pid
@@ -112,7 +114,7 @@ class Jobs:
         chosen, dropped = choose(holders, self._config.processes.limit)
         wanted = {pid: ticks for pid, ticks in chosen if ticks is not None}  # in order: nothing may hang on that of a set
         roll = self._caller.call(wanted, thorough=self._thorough, known=self._stats)
-        self._thorough = False
+        is_thorough, self._thorough = self._thorough, False
         facts = {job.key: facts_of(job) for job in roll.jobs.values()}
         told = [
             *(self._held(entry, roll, facts) for entry in holders if identity(entry) in chosen),
@@ -124,6 +126,8 @@ class Jobs:
         self._end([target for target in self._told if target not in now], Tier.NORMAL, answer)
         self._told = now
         self._take(roll, facts, holders, answer)
+        if is_thorough:
+            self._look_at_threads(roll, answer)
         self._stats = {}
         answer.reading(self._reading(Target(subject=OWN, key=""), {PROCESSES_DROPPED: float(dropped + roll.dropped)}))
         for what, count in ((one.what, one.dropped) for one in (self._users, self._names)):
@@ -154,6 +158,16 @@ class Jobs:
         self._end([one.target for one in before.values() if one.target not in present], Tier.FAST, answer)
         gone = {one.target for one in before.values()}
         self._read([pid for pid, one in self._followed.items() if one.target not in gone], answer)
+
+    def _look_at_threads(self, roll: Roll, answer: Answer) -> None:
+        """Tell of the threads of those on GPUs: they may load the data themselves."""
+        at = self._clock.wall()
+        for pid, found in self._threads.look(roll.gpus.values(), self._clock.mono()).items():
+            if pid in self._followed:
+                target, values, absent = self._followed[pid].target, found.values, found.absent
+                answer.reading(
+                    Reading(source=SOURCE, tier=Tier.SLOW, target=target, at=at, took=0.0, values=values, absent=absent)
+                )
 
     def _follow(self, answer: Answer) -> None:
         """Tell what the known processes use now: those on GPUs each time, a part of their loaders in turn."""
