@@ -69,8 +69,8 @@ PROCESS_BLOCKED = gauge(
 PROCESS_WORKERS = gauge(
     PROCESS,
     "worker_threads",
-    help="Threads of a GPU process, beside its first, that used at least a tenth of a core in the last minute or so; without those"
-    " of CUDA, NCCL and autograd, which wait by spinning. Absent where they use less than a core together.",
+    help="Threads of a GPU process, beside its first, that used at least a tenth of a core in the last minute or so; without"
+    " those of CUDA, NCCL and autograd, which wait by spinning. Absent where they use less than a core together.",
 )
 PROCESS_WORKERS_FULL = gauge(PROCESS, "worker_threads_full", help="Those of them that used at least 90 % of a core.")
 PROCESS_WORKERS_BUSY = gauge(PROCESS, "worker_threads_busy", "ratio", help="Share of a core that they used, on average.")
