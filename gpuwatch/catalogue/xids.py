@@ -15,8 +15,11 @@ from gpuwatch.model.alert import Severity
 
 NVLINK5 = range(144, 151)  # their severity is in the line: Fatal or Nonfatal
 RECOVERY_CHANGED = 154  # its meaning is the number of the action that the driver wants
-# Critical codes whose counters begin at 0 for every GPU, so that `increase()` sees the first one. All 32 for 8 GPUs would be 256
-# of the page's 1,600 series for what hardly ever happens; these are the ones that public reports have.
+# Critical codes whose counters begin at 0 for every GPU, so that `increase()` sees the first one: those that public reports have.
+# All 32 would be 160 series more on 8 GPUs, a tenth of the page's 1,600, and the 20 that are left out hardly ever happen or never
+# come alone: 171 and 172 say which memory a 48 was in; 149, 150, 155, 166 and 173 take a fabric that most hosts have not; 54, 57,
+# 58, 59, 61, 110, 136, 151, 156, 158, 167, 169 and 175 are rare. The first of them is seen in gpuwatch_gpu_errors_open, which is
+# there at 0 from the start, and our own rule looks at that.
 BEGIN_AT_0 = (46, 48, 62, 64, 74, 79, 95, 109, 119, 120, 140, 143)
 
 

@@ -14,15 +14,15 @@ EVERY = {Tier.FAST: 5, Tier.NORMAL: 10, Tier.SLOW: 60}  # seconds
 START = 1_700_000_000.0
 
 
-def alerts(readings: Sequence[Reading], seconds: int = 180) -> set[tuple[str, str, str]]:
-    """Return (rule, severity, gpu) of what was told within that time, in which nothing changes."""
+def alerts(readings: Sequence[Reading], seconds: int = 180, before: Sequence[Reading] = ()) -> set[tuple[str, str, str]]:
+    """Return (rule, severity, gpu) of what was told within that time, in which nothing changes; `before` was so a minute long."""
     board = Board({})
     runner = detectors.Runner(detectors.build(Config(), None))
     engine = Engine(load(shipped.folder("alerts"), {}, "gpuwatch.toml"))
     told: set[tuple[str, str, str]] = set()
-    for now in range(0, seconds, EVERY[Tier.FAST]):
+    for now in range(-60 if before else 0, seconds, EVERY[Tier.FAST]):
         wall, mono = START + now, 1000.0 + now
-        for reading in readings:
+        for reading in before if now < 0 else readings:
             if now % EVERY[reading.tier] == 0:
                 board.post(replace(reading, at=wall), mono)
         found = runner.run(board.view(wall, mono), wall)
