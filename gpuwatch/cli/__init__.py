@@ -21,6 +21,7 @@ COMMANDS = {
     "history": "show what a metric was, and what happened meanwhile",
     "silence": "tell nobody of some alerts, or of any, for a time; list or end that",
     "release": "let go of every GPU, for a reset or a new driver; with a command, until it ends",
+    "apt": "what apt calls around dpkg: release the GPUs for packages of the NVIDIA driver",
     "resume": "take the GPUs up again, and say what has changed",
     "read": "read one source once and print it as JSON",
     "metrics": "list every metric that gpuwatch knows",

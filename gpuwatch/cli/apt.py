@@ -1,0 +1,78 @@
+"""What apt calls before and after dpkg: for packages of NVIDIA's driver the GPUs are released, and taken up again afterwards.
+
+`before` reads the packages from standard input, as apt's DPkg::Pre-Install-Pkgs gives them. `after` ends a release that `before`
+has begun, and none that a person has. Neither waits for anything but one answer, and the exit code is always 0: apt stops
+where a hook fails. The lines for apt are in apt.conf beside the systemd unit; they go to /etc/apt/apt.conf.d/80gpuwatch.
+
+example: gpuwatch apt before < packages.txt
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpuwatch.cli import ask
+from gpuwatch.client import Client
+from gpuwatch.config import ConfigError
+from gpuwatch.model.escape import printable
+
+PLACE = "gpuwatch apt"
+MARK = Path("/run/gpuwatch-apt")  # holds since when; /run is root's, as apt is
+LASTS = 1800.0  # seconds; it goes on while dpkg's lock is held
+LINES = 10_000
+LONGEST = 4096  # characters of a line
+# Parts of the driver as Debian, Ubuntu and NVIDIA name them; not the container tools, the settings and the CUDA toolkit.
+DRIVER = re.compile(
+    r"(?:nvidia-(?:driver|kernel|dkms|headless|open|utils|compute-utils|firmware|smi|legacy|fabricmanager|persistenced|modprobe)"
+    r"|libnvidia-(?!container)|linux-(?:modules|objects|signatures)-nvidia|cuda-drivers|libcuda1)"
+)
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("when", choices=("before", "after"))
+    parser.add_argument("--mark", type=Path, default=MARK, metavar="FILE", help="where `before` leaves its mark (%(default)s)")
+    ask.add(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Release or resume; whatever is in the way is said, and does not stop apt."""
+    try:
+        if args.when == "before":
+            if is_driver(sys.stdin):
+                ask.conversation(PLACE, lambda: release(args, ask.client(args)))
+        elif args.mark.is_file():
+            ask.conversation(PLACE, lambda: resume(args, ask.client(args)))
+    except (ConfigError, OSError) as error:
+        print(printable(f"{PLACE}: {error}", 400), file=sys.stderr)
+    return 0
+
+
+def is_driver(lines: Iterable[str]) -> bool:
+    """Say whether a package of the driver is among these files; all lines are read, since apt takes a broken pipe ill."""
+    found = False
+    for count, line in enumerate(lines):
+        found = found or (count < LINES and DRIVER.match(line[:LONGEST].rpartition("/")[2]) is not None)
+    return found
+
+
+def release(args: argparse.Namespace, client: Client) -> None:
+    """Have the GPUs released, unless they are by now, and leave a mark."""
+    if client.get("/api/v1/release", ask.PATIENCE).json()["state"] == "released":
+        return
+    body = json.dumps({"seconds": LASTS}).encode()
+    answer = ask.granted(args, PLACE, client.post("/api/v1/release", body, ask.PATIENCE), changes=True).json()
+    args.mark.write_text(f"{float(answer['since'])}\n", encoding="utf-8")
+    print("gpuwatch has let go of the GPUs while the NVIDIA driver is being installed", file=sys.stderr)
+
+
+def resume(args: argparse.Namespace, client: Client) -> None:
+    """Have the GPUs taken up, where the release is that of the mark."""
+    since = args.mark.read_text(encoding="utf-8").strip()
+    args.mark.unlink()
+    state = client.get("/api/v1/release", ask.PATIENCE).json()
+    if state["state"] == "released" and str(float(state["since"])) == since:
+        ask.granted(args, PLACE, client.post("/api/v1/resume", b"{}", ask.PATIENCE), changes=True)
