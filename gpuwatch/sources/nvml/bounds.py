@@ -4,6 +4,8 @@ The bounds are far beyond any card that is built: they catch memory that was nev
 dead device, not a wrong sensor.
 """
 
+from functools import cache
+
 from gpuwatch.catalogue import gpu, interconnect
 from gpuwatch.catalogue.memory import ECC_SRAM_THRESHOLD, MEMORY_UNREPAIRABLE
 from gpuwatch.catalogue.mig import MIG_MODE, MIG_SM_ACTIVE, MIG_SM_OCCUPANCY, MIG_TENSOR_ACTIVE
@@ -62,6 +64,7 @@ BY_METRIC: dict[Metric, Bounds] = {
 }
 
 
+@cache
 def bounds(metric: Metric) -> Bounds | None:
     """Return between which numbers a metric can be, None where nobody has said."""
     return BY_METRIC.get(metric) or BY_UNIT.get(metric.unit) or (COUNT if metric.kind is Kind.COUNTER else None)
@@ -69,8 +72,10 @@ def bounds(metric: Metric) -> Bounds | None:
 
 def plausible(metric: Metric, value: float | Absence) -> float | Absence:
     """Return an answer where it can be true (NaN cannot), else that it failed."""
+    if isinstance(value, Absence):
+        return value
     found = bounds(metric)
-    if isinstance(value, Absence) or found is None:
+    if found is None:
         return value
     low, high = found
     can_be = low <= value <= high and (metric not in SWITCHES or value in found)

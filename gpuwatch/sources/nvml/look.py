@@ -128,10 +128,9 @@ class Look:
     def _took(self, chain: Chain, given: Given) -> None:
         """Sort an answer into values and absences."""
         self._ways.worked(chain)
-        given = self.given[chain] = {
-            metric: plausible(metric, given.get(metric, Absence.UNSUPPORTED)) for metric in chain.metrics
-        }
-        for metric, value in given.items():
+        told = self.given[chain] = dict[Metric, float | Absence]()
+        for metric in chain.metrics:
+            value = told[metric] = plausible(metric, given.get(metric, Absence.UNSUPPORTED))
             if isinstance(value, Absence):
                 self.absent[metric] = value
             else:

@@ -25,6 +25,11 @@ class Fold:
     def __init__(self) -> None:
         self._open: dict[tuple[Likeness, str], Window] = {}
 
+    @property
+    def holds(self) -> bool:
+        """Whether something may be due in a while."""
+        return bool(self._open)
+
     def add(self, event: Event, now: float) -> list[Event]:
         """Take an event; return what is to be told now."""
         told = self.due(now)
