@@ -8,7 +8,6 @@ import argparse
 import logging
 import os
 import platform
-import socket
 import statistics
 import subprocess
 import tempfile
@@ -17,15 +16,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from gpuwatch import shipped
-from gpuwatch.catalogue import own
 from gpuwatch.model.reading import Tier
-from tests.bench import environments, keeping, stages
-from tests.bench.processes import Watch, alone, children, cpu, pss, reaped, spent_below, threads, waited, written
-from tests.bench.scrapes import Prometheus, quantile, timed, until_full
-from tests.bench.table import Table
+from tests.bench import environments, keeping, scene, stages
+from tests.bench.processes import Watch, alone, cpu, pss, reaped, threads, waited, written
+from tests.bench.scrapes import Prometheus, quantile, timed
+from tests.bench.subject import SHORT, Subject, free_port
+from tests.bench.table import Table, percent
 from tests.bench.workload import CALL, GPUS, Busy
-from tests.fakes.daemon import Running
 from tests.fakes.nvml import FakeNvml
 
 WARM = 10.0  # seconds after the start before CPU is counted
@@ -34,8 +31,6 @@ SCRAPE_EVERY = 15.0
 MARKS = (20.0, 60.0, 120.0)  # seconds after the start at which memory is looked at, at the end of the span then running
 STARTS = 5
 BATCHES = 5  # parts of the scrapes, so that a burst of other programs can be told from us
-SHORT = {"gpuwatch-probe": 60.0, "gpuwatch-smart": 600.0}  # seconds between two rounds of a short-lived worker
-TEMPERATURES = b"gpuwatch_gpu_temperature_celsius{"
 
 
 class Rival:
@@ -63,59 +58,6 @@ class Rival:
             self.process.wait(10)
 
 
-class Subject:
-    """The daemon on 8 fake GPUs: defaults on this host, all sources, the store on disk, three rules, one receiver."""
-
-    def __init__(self, folder: Path, fake: FakeNvml, python: Path) -> None:
-        folder.mkdir()
-        self.fake, self.port = fake, free_port()
-        self.watch: Watch | None = None
-        self.running = Running(folder, environ={**fake.environment, **unit_environment()}, python=str(python))
-        self.running.file.write_text(
-            f"""[http]
-listen = "127.0.0.1:{self.port}"
-socket = "{self.running.socket}"
-[store]
-url = "sqlite:///{self.running.database}"
-[[receivers]]
-name = "oncall"
-kind = "webhook"
-url = "http://127.0.0.1:9/"
-"""
-        )
-
-    def start(self, *, watched: bool = False) -> tuple[float, float, float]:
-        """Start it; returns the wall time to a page with all GPUs, the CPU of all processes, the daemon's wait for a core."""
-        began = time.monotonic()
-        self.running.start()
-        if watched:
-            self.watch = Watch(self.running.pid, tuple(SHORT))  # from the start: the first round of SMART comes with it
-        full = until_full(self.port, lambda page: page.count(TEMPERATURES) >= GPUS, 20.0)
-        spent = spent_below(self.running.pid)
-        return full - began, spent, waited(self.running.pid)
-
-    def resident(self) -> dict[str, int]:
-        """Return the processes that stay: the daemon and the worker that holds the GPUs."""
-        worker = next(pid for pid, name in children(self.running.pid).items() if name == "gpuwatch-nvml")
-        return {"daemon": self.running.pid, "gpuwatch-nvml": worker}
-
-    def write_seconds(self) -> float:
-        """Return how long its store has been writing, as it says."""
-        return self.running.page().value(own.DATABASE_WRITE_SECONDS.family) or 0.0
-
-
-def unit_environment() -> dict[str, str]:
-    """Return the variables that the shipped unit sets."""
-    lines = (shipped.folder("systemd") / "gpuwatch.service").read_text().splitlines()
-    return dict(line.removeprefix("Environment=").split("=", 1) for line in lines if line.startswith("Environment="))
-
-
-def free_port() -> int:
-    """Return a port of the loopback that nobody uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
-
-
 def starts(folder: Path, fake: FakeNvml, python: Path, table: Table) -> None:
     """Measure the start, some times over."""
     walls, spent, waits = [], [], []
@@ -133,11 +75,6 @@ def starts(folder: Path, fake: FakeNvml, python: Path, table: Table) -> None:
     table.line("wall, median", f"{middle:.2f} s ({min(walls):.2f} to {max(walls):.2f})", middle, 1.0, "s")
     table.line("CPU of all processes, median", f"{statistics.median(spent):.2f} s")
     table.line("the daemon's wait for a core, median", f"{statistics.median(waits):.2f} s")
-
-
-def percent(seconds: float, of: float) -> str:
-    """Return a share of one core."""
-    return f"{100 * seconds / of:.2f} %"
 
 
 def live(subject: Subject, rival: Rival | None, seconds: float, table: Table) -> None:
@@ -337,6 +274,7 @@ def main() -> None:
                 subject.running.stop()
         busy.stop()
         inside(folder / "inside", fake, busy, table)
+        scene.measure(folder / "scene", python, table)
     machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     print(f"{GPUS} fake A40, {CALL * 1e3:.1f} ms a call (asleep), beat 1 s; {machine}")
     print(table.text())

@@ -28,3 +28,8 @@ class Table:
         for name, words, verdict in self.lines:
             found.append(f"\n{name}" if verdict == "#" else f"  {name:{names}}{words:{measured}}{verdict}".rstrip())
         return "\n".join(found).strip("\n")
+
+
+def percent(seconds: float, of: float) -> str:
+    """Return a share of one core."""
+    return f"{100 * seconds / of:.2f} %"

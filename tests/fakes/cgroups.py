@@ -93,12 +93,8 @@ class Crowd:
     ) -> None:
         """Have a process; `text` is its cgroup file where that is none of the usual layouts."""
         folder = self.host.proc / str(pid)
-        fields = ["0"] * 50
-        ticks = int(cpu * TICK)
-        for place, value in ((1, parent), (11, ticks), (17, 1), (19, began), (21, resident // PAGE), (39, int(io_wait * TICK))):
-            fields[place] = str(value)
-        fields[0] = state
-        self.host.write(folder / "stat", f"{pid} ({comm}) {' '.join(fields)}\n")
+        places = {1: parent, 17: 1, 19: began, 21: resident // PAGE, 39: int(io_wait * TICK)}
+        self._stat(pid, comm, [state, *(str(places.get(place, 0)) for place in range(1, 50))], cpu)
         self.host.write(folder / "comm", f"{comm[:15]}\n")
         users = "\t".join([str(uid)] * 4)  # real, effective, saved, of file access
         allowed = cpus or f"0-{self.cores - 1}"
@@ -109,6 +105,17 @@ class Crowd:
         for thread in (pid, *threads):
             self._add_child(folder / f"task/{thread}/children", None)
         self._add_child(self.host.proc / str(parent) / f"task/{parent}/children", pid)
+
+    def spend(self, pid: int, cpu: float) -> None:
+        """Have a process used so many seconds of CPU by now."""
+        head, _, tail = (self.host.proc / str(pid) / "stat").read_text().rpartition(") ")
+        self._stat(pid, head.partition("(")[2], tail.split(), cpu)
+
+    def _stat(self, pid: int, comm: str, fields: list[str], cpu: float) -> None:
+        """Write the stat file of a process, at once as the kernel does."""
+        fields[11] = str(int(cpu * TICK))
+        new = self.host.write(self.host.proc / str(pid) / ".stat", f"{pid} ({comm}) {' '.join(fields)}\n")
+        new.rename(new.with_name("stat"))
 
     def end(self, pid: int) -> None:
         """Have a process end."""
