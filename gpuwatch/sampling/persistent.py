@@ -78,6 +78,7 @@ class State:
     answered: bool = False  # this worker has answered something
     failures: int = 0  # in a row
     reason: Reason | None = None  # why the next worker replaces one
+    replaced: Reason | None = None  # why this one did
     restarts: Mapping[Reason, int] = field(default_factory=lambda: dict.fromkeys(Reason, 0))
     abandoned: frozenset[int] = frozenset()
     trouble: Trouble | None = None
@@ -163,12 +164,17 @@ def answered(state: State, event: Answered, now: float, patience: Patience) -> S
             said.append(Say(logging.INFO, "%s answers again after %.0f s", (state.name, now - state.trouble.since)))
         state = replace(state, trouble=None)
     if is_steady:
-        state = replace(state, failures=0)
+        state = replace(state, failures=0, replaced=None)
     return state, said
 
 
 def put_down(state: State, now: float, reason: Reason, words: str) -> Step:
-    """Kill the worker; what follows is decided when it is gone, or known not to go."""
+    """Kill the worker; what follows is decided when it is gone, or known not to go.
+
+    A changed driver is no failure: what went wrong with the one before it is over, and its back-off with it. One that is
+    asked for again by the very worker that it brought is counted as any other.
+    """
+    is_new_driver = reason is Reason.DRIVER_CHANGE and state.replaced is not Reason.DRIVER_CHANGE
     return replace(
         state,
         phase=Phase.DYING,
@@ -177,7 +183,7 @@ def put_down(state: State, now: float, reason: Reason, words: str) -> Step:
         erring={},
         overrun=None,
         reason=reason,
-        failures=state.failures + 1,
+        failures=1 if is_new_driver else state.failures + 1,
         hung=state.hung or reason is Reason.HANG,
         trouble=state.trouble or Trouble(now, words),
     ), [Kill(state.worker)]
@@ -230,7 +236,7 @@ def follow(state: State, now: float, how: str, patience: Patience) -> Step:
         return replace(state, phase=phase, since=now), []
     pause = min(patience.limit, patience.first * 2.0 ** min(state.failures - 1, 30))
     if state.reason is Reason.DRIVER_CHANGE and state.failures == 1:
-        pause = 0.0  # it asked for it, and asks for the first time
+        pause = 0.0
     state = replace(state, phase=Phase.WAITING, since=now + pause)
     if len(state.abandoned) >= patience.abandoned:
         state = replace(state, phase=Phase.LEFT, since=now)
@@ -269,7 +275,8 @@ def started(state: State, now: float) -> Step:
     restarts = dict(state.restarts)
     if state.reason:
         restarts[state.reason] += 1
-    state = replace(state, phase=Phase.UP, since=now, worker=state.worker + 1, answered=False, reason=None, restarts=restarts)
+    state = replace(state, replaced=state.reason, reason=None, restarts=restarts)
+    state = replace(state, phase=Phase.UP, since=now, worker=state.worker + 1, answered=False)
     actions: list[Action] = [Start(state.worker)]
     for tier in Tier:
         if tier in state.tiers:

@@ -198,6 +198,27 @@ def test_a_worker_that_asks_for_it_is_replaced_at_once_but_not_again_and_again()
     assert [level for level, _ in story.log] == [logging.INFO]
 
 
+def test_a_changed_driver_does_not_wait_for_the_back_off_of_crashes_before_it() -> None:
+    story = Story().up(Tier.FAST)
+    for pause in (1, 2, 4, 8):
+        story.crash()
+        assert story.again() == pause
+    story.answer(Tier.FAST, 1)
+    story.on(Wanted(5, "driver_change"))
+    story.on(Ended(5, -9))
+    assert story.again() == 0
+    story.answer(Tier.FAST, 1)
+    assert story.log[-1] == (logging.INFO, "gpuwatch-nvml answers again after 17 s")
+    story.crash()
+    assert story.again() == 2  # one that fails with the new driver has a past of its own
+    story.on(Wanted(7, "driver_change"))
+    story.on(Ended(7, -9))
+    assert story.again() == 0
+    story.on(Wanted(8, "driver_change"))
+    story.on(Ended(8, -9))
+    assert story.again() == 2
+
+
 def test_junk_on_the_pipe_is_a_crash_with_a_name() -> None:
     story = Story().up(Tier.FAST)
     assert [Kill(1)] == story.on(Broke(1, "sent junk (frame of 4294967295 bytes, over 4194304)"))
