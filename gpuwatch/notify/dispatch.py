@@ -21,6 +21,7 @@ from gpuwatch.notify.channel import Channel, Channels, labels_of
 WAIT, WAIT_CRITICAL = 10.0, 5.0  # seconds from the first news of a group to its message (alerting.md E6)
 INTERVAL = 120.0  # seconds between two messages of a group; critical news does not wait for it
 REPEAT = {Severity.CRITICAL: 4 * 3600.0, Severity.WARNING: 24 * 3600.0}
+JUDGED = 15.0  # seconds after a start in which what fired before is judged anew
 
 # The end of one comes before the start of the next, so that the last word about a thing is the true one.
 ORDER = (DeliveryKind.RESOLVED, DeliveryKind.STALE, DeliveryKind.UPDATE, DeliveryKind.FIRING)
@@ -229,6 +230,9 @@ def family(incident: Incident) -> str:
 
 
 def remembered(told: Told, *, mono: float, wall: float) -> Mark:
-    """Put a mark from the store onto the monotonic clock; a stamp from the future is as good as now."""
-    longest = max(REPEAT.values())
+    """Put a mark from the store onto the monotonic clock; a stamp from the future is as good as now.
+
+    A repeat that came due while we were away waits until the first beats have said whether it is still true.
+    """
+    longest = REPEAT.get(told.severity, JUDGED) - JUDGED
     return Mark(told, mono - min(max(0.0, wall - told.at), longest))

@@ -206,6 +206,17 @@ def test_repeats_go_on_after_a_clock_that_was_a_year_ahead_is_set_right() -> Non
     assert [kind for _, kind in story.restart().forward(4.1 * HOUR, 60).kinds] == ["firing", "repeat"]
 
 
+def test_a_repeat_that_came_due_while_we_were_away_waits_for_what_the_first_beats_say() -> None:
+    def back_after_a_day() -> Story:
+        story = Story().tell(CRITICAL).forward(60)
+        story.clock.forward(30 * HOUR)
+        return story.restart().forward(10)
+
+    assert [kind for _, kind in back_after_a_day().kinds] == ["firing"]
+    assert [kind for _, kind in back_after_a_day().forward(50).kinds] == ["firing", "repeat"]
+    assert [kind for _, kind in back_after_a_day().tell(ended(CRITICAL)).forward(HOUR, 10).kinds] == ["firing", "resolved"]
+
+
 def test_what_fired_before_we_died_is_told_after_the_start() -> None:
     story = Story().tell(HOT).forward(5).restart().forward(60)
     assert [kind for _, kind in story.kinds] == ["firing"]
