@@ -1,4 +1,8 @@
-"""What joins a GPU to others: NVLink, the NVSwitch fabric, C2C. Each link is a target of its own."""
+"""What joins a GPU to others: NVLink, the NVSwitch fabric, C2C. Each link is a target of its own.
+
+A GPU with 18 links has 36 numbers of them by themselves, and nobody looks at them while all is well: the page has three of the
+GPU in their place, those of the links only with `[sources.nvml] per_link`. Board, rules, history and JSON always have the links.
+"""
 
 from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.model.metric import Keep, Kind, Subject, counter, gauge, members, states
@@ -11,6 +15,20 @@ NVLINK_SPEED = gauge(
 )
 
 # All links together
+NVLINKS = members(
+    GPU,
+    "nvlinks",
+    keep=Keep.LAST,
+    state=("up", "down"),
+    help="NVLinks of this GPU that are active or asleep (up), and that are inactive (down), which unused ones always are.",
+)
+NVLINKS_SPEED = gauge(
+    GPU,
+    "nvlinks_speed",
+    "bytes_per_second",
+    keep=Keep.LAST,
+    help="Speed of all NVLinks that are up, together, in one direction.",
+)
 NVLINK_TRANSMIT = counter(GPU, "nvlink_transmit", "bytes", help="Bytes sent by the GPU over all its NVLinks.")
 NVLINK_RECEIVE = counter(GPU, "nvlink_receive", "bytes", help="Bytes received by the GPU over all its NVLinks.")
 ERROR_TYPES = ("replay", "recovery", "crc", "ecc", "symbol", "recovery_failed")
@@ -22,7 +40,7 @@ NVLINK_ERRORS = members(
     help="Errors on all NVLinks together; symbol and recovery_failed are those of NVLink 5, the others of those before it.",
 )
 
-# Each link by itself ([sources.nvml] per_link). Families of their own: none mixes a total with its parts.
+# Each link by itself, read only with [sources.nvml] per_link. Families of their own: none mixes a total with its parts.
 LINK_TRANSMIT = counter(NVLINK, "link_transmit", "bytes", help="Bytes sent by the GPU over this link.")
 LINK_RECEIVE = counter(NVLINK, "link_receive", "bytes", help="Bytes received by the GPU over this link.")
 LINK_ERRORS = members(

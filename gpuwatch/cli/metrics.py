@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from gpuwatch import catalogue
+from gpuwatch.export.chosen import switch
 from gpuwatch.model.metric import Metric, Subject
 
 
@@ -61,6 +62,7 @@ def facts_of_info(subject: Subject) -> dict[str, object]:
         "kind": "info",
         "keep": None,
         "help": subject.help,
+        "needs": "",
     }
 
 
@@ -76,6 +78,7 @@ def facts(metric: Metric) -> dict[str, object]:
         "kind": metric.kind.value,
         "keep": metric.keep.value,
         "help": metric.help,
+        "needs": switch(metric),
     }
 
 
@@ -88,6 +91,9 @@ def page(metrics: Sequence[Metric], known: Sequence[Subject]) -> Iterator[str]:
     yield 'values: `gpuwatch_gpu_temperature_celsius{sensor="core"}` is `temperature_celsius_core` of the subject `gpu`.'
     yield "An info family is always 1, and its labels say what a thing is. Beside these the page has what the library"
     yield "prometheus_client says of the daemon's process: `python_info`, and `process_*` (CPU, memory, open files, start)."
+    yield ""
+    yield "What needs an option to be on the page is always in the JSON, in the history and for rules. It is left out so that a"
+    yield "server of 8 GPUs has under 1,600 series: another series says it, or it is a fact of the model, or nobody acts on it."
     for subject in dict.fromkeys([*(metric.subject for metric in metrics), *known]):
         yield from ("", f"## {subject.name}", "")
         if subject.labels:
@@ -108,4 +114,17 @@ def row(family: str, alike: Sequence[Metric]) -> str:
         for name, value in metric.labels:
             values.setdefault(name, {})[value] = None
     labels = "; ".join(f"`{name}`: {', '.join(found)}" for name, found in values.items())
-    return f"| `{family}` | {alike[0].kind.value} | {labels} | {alike[0].help} |"
+    return f"| `{family}` | {alike[0].kind.value} | {labels} | {alike[0].help}{needed(alike)} |"
+
+
+def needed(alike: Sequence[Metric]) -> str:
+    """Return the sentence that says which of a family's members need an option to be on the page, "" for none."""
+    found: dict[str, list[Metric]] = {}
+    for metric in alike:
+        if option := switch(metric):
+            found.setdefault(option, []).append(metric)
+    sentences = []
+    for option, some in found.items():
+        which = "" if len(some) == len(alike) else f", {', '.join('+'.join(value for _, value in one.labels) for one in some)}"
+        sentences.append(f" Needs `{option}`{which}.")
+    return "".join(sentences)

@@ -23,7 +23,7 @@ class Nvml(Source, frozen=True):
     """
 
     backoff: Period = Duration(60)
-    per_link: bool = False  # bytes and errors of each NVLink by itself, up to 126 series a GPU
+    per_link: bool = False  # each NVLink by itself on the page, with its bytes and errors: up to 162 series a GPU
 
 
 class Jobs(Source, frozen=True):

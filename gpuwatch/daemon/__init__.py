@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gpuwatch import __version__, catalogue, detectors, notify, sd, shipped
-from gpuwatch.catalogue.process import PROCESS, PROCESS_GPU
 from gpuwatch.config import UNPLACED, Config
 from gpuwatch.daemon import answers, own
 from gpuwatch.daemon.beat import Beat
@@ -23,6 +22,7 @@ from gpuwatch.daemon.inbox import Inbox
 from gpuwatch.daemon.releasing import Releasing
 from gpuwatch.daemon.remembering import Remembering, boot_id
 from gpuwatch.export import api
+from gpuwatch.export.chosen import left_out
 from gpuwatch.export.page import Page
 from gpuwatch.export.server import Server
 from gpuwatch.export.webconfig import WebConfig
@@ -101,7 +101,7 @@ class Daemon:
             happened=self.inbox.put,
             at_work=lambda: installers.at_work(Path(config.paths.proc), Path(config.paths.root)),
         )
-        self.page = Page(self.view, clock, hidden=() if config.processes.series else (PROCESS, PROCESS_GPU))
+        self.page = Page(self.view, clock, hidden=left_out(config))
         self.host = config.host.name
         self.server = Server(sockets, api.routes(self), web, clock)
         self.schedule = Schedule(clock)

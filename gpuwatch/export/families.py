@@ -84,15 +84,16 @@ COMMENTS = {flag: {family: family.comments(openmetrics=flag) for family in FAMIL
 class Renderer:
     """Makes the lines of a beat, and remembers line heads from beat to beat. Used by one thread at a time."""
 
-    def __init__(self, hidden: Collection[Subject] = ()) -> None:
-        self._hidden = frozenset(hidden)  # subjects that are not on the page
+    def __init__(self, hidden: Collection[Subject | Metric] = ()) -> None:
+        self._hidden = frozenset(hidden)  # what is not on the page
+        self._shown = [member for family in FAMILIES for member in family.members if member not in self._hidden]
         self._heads: dict[Target, Heads] = {}
         self._clashing: set[tuple[Subject, str]] = set()
         self.lost = 0  # samples left out because an earlier target has the same labels
 
     def render(self, view: View) -> Samples:
         """Return the samples of `view`. Where two targets would repeat a series, the first that has the value wins."""
-        lines: dict[Metric | Subject, list[str]] = {member: [] for family in FAMILIES for member in family.members}
+        lines: dict[Metric | Subject, list[str]] = {member: [] for member in self._shown}
         taken: dict[tuple[Subject, str], AbstractSet[Metric]] = {}
         clashing: set[tuple[Subject, str]] = set()
         for entry in view.entries.values():
@@ -117,7 +118,7 @@ class Renderer:
             tuple(
                 (family, "".join(found))
                 for family in FAMILIES
-                if (found := [line for member in family.members for line in lines[member]])
+                if (found := [line for member in family.members for line in lines.get(member, ())])
             )
         )
 
@@ -131,13 +132,13 @@ class Renderer:
                 facts.append(heads.fact)
         ready = heads.lines
         for metric, value in values.items():
-            text = number(value)
-            if not text or metric.internal:
+            mine = lines.get(metric)  # None for what is internal or hidden
+            if mine is None or not (text := number(value)):
                 continue
             head = ready.get(metric)
             if head is None:
                 head = ready[metric] = f"{metric.family}{label_text({**heads.labels, **dict(metric.labels)})} "
-            lines[metric].append(f"{head}{text}\n")
+            mine.append(f"{head}{text}\n")
 
     def _of(self, target: Target) -> Heads:
         """Return the heads of a target, made anew when its labels or info have changed."""

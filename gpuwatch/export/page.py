@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from gpuwatch.export.families import Renderer, Samples
 from gpuwatch.export.process import ProcessText
 from gpuwatch.model.clock import Clock, SystemClock
-from gpuwatch.model.metric import Subject
+from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.view import View
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -22,10 +22,10 @@ OLDEST = 5.0
 class Page:
     """The present beat as bytes. Any thread may ask; however many ask at once, each form is made once.
 
-    Prometheus does not see the subjects in `hidden`; the JSON has them.
+    Prometheus does not see what is in `hidden`; the JSON has it.
     """
 
-    def __init__(self, view: Callable[[], View], clock: Clock | None = None, hidden: Collection[Subject] = ()) -> None:
+    def __init__(self, view: Callable[[], View], clock: Clock | None = None, hidden: Collection[Subject | Metric] = ()) -> None:
         self._view = view
         self._clock = clock or SystemClock()
         self._renderer = Renderer(hidden)

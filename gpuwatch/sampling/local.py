@@ -8,7 +8,7 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.sampling import tally
-from gpuwatch.sampling.events import Reason, Report, Standing
+from gpuwatch.sampling.events import Report, Standing
 from gpuwatch.sampling.mailbox import Mailbox
 from gpuwatch.sources.source import Candid, Source
 
@@ -99,7 +99,7 @@ class Local:
             took = self._took if self._took is None else max(self._took, waited)
             standing = Standing(self._success, took, waited > self._deadline)
             last = {} if self._last is None else {self.name: self._last}
-        report = Report({self.name: standing}, dict.fromkeys(Reason, 0), "")
+        report = Report({self.name: standing}, {}, "")  # a thread is never replaced
         return [*tally.readings(report, last, wall), tally.dropped(self.name, self._asks.dropped, wall)]
 
     def pids(self) -> list[int]:

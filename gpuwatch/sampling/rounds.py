@@ -81,7 +81,7 @@ class State:
     abandoned: frozenset[int] = frozenset()
     holding: Mapping[int, Item] = field(default_factory=dict)  # what a killed process was touching: left alone meanwhile
     stuck: Mapping[Item, Stuck] = field(default_factory=dict)
-    restarts: Mapping[Reason, int] = field(default_factory=lambda: dict.fromkeys(Reason, 0))
+    restarts: Mapping[Reason, int] = field(default_factory=lambda: {Reason.HANG: 0, Reason.CRASH: 0})
     standings: Mapping[str, Standing] = field(default_factory=dict)
     wrong: Mapping[str, str] = field(default_factory=dict)  # sources that failed in the last round
     left: bool = False  # nothing is started: too many processes are stuck in the kernel

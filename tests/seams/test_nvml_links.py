@@ -20,6 +20,8 @@ from gpuwatch.catalogue.interconnect import (
     NVLINK_SPEED,
     NVLINK_TRANSMIT,
     NVLINK_UP,
+    NVLINKS,
+    NVLINKS_SPEED,
 )
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Reading, Tier
@@ -30,6 +32,7 @@ from tests.fakes.nvml_worker import NvmlWorker, Round, fault_of
 FIELDS = "nvmlDeviceGetFieldValues"
 KIB = 1024
 OF_GPU = {NVLINK_TRANSMIT, NVLINK_RECEIVE, *NVLINK_ERRORS.values(), *C2C_ERRORS.values()}
+TOGETHER = {*NVLINKS.values(), NVLINKS_SPEED}
 PASSING = (4, 5, 6, 7, 8, 10, 17, 20, 21, 23, 27, 29, 999, 4711)
 REFUSING = (2, 3, 13, 25, 26)
 
@@ -105,6 +108,37 @@ def test_a_link_that_is_down_has_no_speed_and_one_that_sleeps_is_up(fake: FakeNv
     assert found["4"].values == {NVLINK_UP: 1.0, NVLINK_SPEED: 26.562e9}
     fake.turn(0, 3, "active")
     assert links(worker.ask(Tier.SLOW), fake.uuid(0))["3"].values == {NVLINK_UP: 1.0, NVLINK_SPEED: 26.562e9}
+
+
+def test_a_gpu_says_how_many_of_its_links_are_up_and_how_fast_they_are_together(fake: FakeNvml, worker: NvmlWorker) -> None:
+    def told(card: int = 0) -> dict[Metric, float]:
+        return part(worker.ask(Tier.SLOW).gpu(fake.uuid(card)), TOGETHER)
+
+    assert told() == {NVLINKS["up"]: 18.0, NVLINKS["down"]: 0.0, NVLINKS_SPEED: pytest.approx(18 * 26.562e9)}
+    fake.turn(0, 3, "inactive")
+    fake.turn(0, 4, "asleep")
+    assert told() == {NVLINKS["up"]: 17.0, NVLINKS["down"]: 1.0, NVLINKS_SPEED: pytest.approx(17 * 26.562e9)}
+    assert told(1)[NVLINKS["down"]] == 0.0
+    for link in range(18):
+        fake.turn(0, link, "inactive")
+    assert told() == {NVLINKS["up"]: 0.0, NVLINKS["down"]: 18.0, NVLINKS_SPEED: 0.0}
+
+
+def test_a_gpu_without_nvlink_says_nothing_of_links_and_one_whose_driver_lacks_speeds_counts_them(tmp_path: Path) -> None:
+    fake = FakeNvml(tmp_path, gpus=2, model=["A40", "H100"], driver="470.256.02")
+    with closing(NvmlWorker(fake)) as worker:
+        worker.ask(Tier.SLOW)
+        found = worker.ask(Tier.SLOW)
+    without, old = (found.gpu(fake.uuid(card)) for card in (0, 1))
+    assert TOGETHER.isdisjoint(without.values.keys() | without.absent.keys())
+    assert part(old, TOGETHER) == {NVLINKS["up"]: 18.0, NVLINKS["down"]: 0.0}
+    assert old.absent[NVLINKS_SPEED] is Absence.UNSUPPORTED
+
+
+def test_what_is_not_known_of_one_link_is_not_counted_as_up_or_down(fake: FakeNvml, worker: NvmlWorker) -> None:
+    fake.set(0, nvlinks=17)  # the last one is refused
+    found = worker.ask(Tier.SLOW).gpu(fake.uuid(0))
+    assert (part(found, TOGETHER), {found.absent[metric] for metric in TOGETHER}) == ({}, {Absence.UNSUPPORTED})
 
 
 @pytest.mark.parametrize("driver", ["470.256.02", "535.154.05", "595.71.05"])
@@ -183,7 +217,9 @@ def test_a_call_for_the_links_that_fails_costs_their_numbers_once(fake: FakeNvml
         why = Absence.UNSUPPORTED if code in REFUSING else verdicts.absence(code)
         assert len(mine) == 18
         assert all(not one.values and {NVLINK_UP: why, NVLINK_SPEED: why} == one.absent for one in mine.values()), code
-        assert whole.gpu(fake.uuid(0)).values == found.gpu(fake.uuid(0)).values
+        gpu_before, gpu_now = whole.gpu(fake.uuid(0)), found.gpu(fake.uuid(0))
+        assert dict(gpu_before.values) == {**gpu_now.values, **part(gpu_before, TOGETHER)}
+        assert {metric: gpu_now.absent.get(metric) for metric in TOGETHER} == dict.fromkeys(TOGETHER, why), code
         assert values(whole, fake.uuid(1)) == values(found, fake.uuid(1))
         assert values(whole, fake.uuid(0)) == values(worker.ask(Tier.SLOW), fake.uuid(0)), code
 

@@ -9,6 +9,7 @@ import pytest
 from gpuwatch import shipped
 from gpuwatch.catalogue import METRICS, derived
 from gpuwatch.config import read
+from gpuwatch.export.chosen import switch
 from gpuwatch.rules import promql
 from gpuwatch.rules.language import metrics
 from gpuwatch.rules.load import load
@@ -28,7 +29,8 @@ def test_every_rule_ships_in_a_file_of_its_name() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=[rule.name for rule in RULES])
 def test_a_rule_names_only_metrics_that_are_exported(rule: Rule) -> None:
     assert promql.names(rule) <= FAMILIES
-    assert not any(metric.internal for step in rule.steps for metric in metrics(step.when))
+    named = {metric for step in rule.steps for metric in metrics(step.when)} | {*rule.unless} | {rule.until} - {None}
+    assert {metric: switch(metric) for metric in named if metric is not None and (metric.internal or switch(metric))} == {}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule.name for rule in RULES])

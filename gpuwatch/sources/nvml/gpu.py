@@ -20,7 +20,7 @@ from gpuwatch.sources.nvml.learned import Learned
 from gpuwatch.sources.nvml.library import CallError, GpuGoneError, Library
 from gpuwatch.sources.nvml.look import Give, Look, Plan
 from gpuwatch.sources.nvml.mig import UNDIVIDED, Mig
-from gpuwatch.sources.nvml.nvlink import Links
+from gpuwatch.sources.nvml.nvlink import Links, together
 from gpuwatch.sources.nvml.processes import Processes
 from gpuwatch.sources.nvml.readers import CHAINS, CLOCK_REASONS
 
@@ -155,6 +155,7 @@ class Gpu:
                 each = self._config.sources.nvml.per_link
                 self._links = self._links or Links(self._library, self.target, self._clock, each=each)
                 parts = self._links.look(handle)
+                look.add(together(parts))
         except GpuGoneError as error:
             self.lose(verdicts.gone(error.code))
             # Every tier at once, so that no old value outlives the GPU; the fast one last: who sees the loss sees nothing old.

@@ -1,19 +1,28 @@
 """The NVLinks of one GPU, each a target of its own. All that is asked of all of them is one call.
 
 NVML does not say how many links there are (18 today, room for 36): every number is asked for once, and what answers is a link.
-A GPU without NVLink costs that one call. The numbers of all links together are chains of `readers.py`.
+A GPU without NVLink costs that one call. Bytes and errors of all links together are chains of `readers.py`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuwatch.catalogue.interconnect import LINK_ERRORS, LINK_RECEIVE, LINK_TRANSMIT, NVLINK, NVLINK_SPEED, NVLINK_UP
+from gpuwatch.catalogue.interconnect import (
+    LINK_ERRORS,
+    LINK_RECEIVE,
+    LINK_TRANSMIT,
+    NVLINK,
+    NVLINK_SPEED,
+    NVLINK_UP,
+    NVLINKS,
+    NVLINKS_SPEED,
+)
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.sources.nvml import fields, verdicts
-from gpuwatch.sources.nvml.amounts import reading
+from gpuwatch.sources.nvml.amounts import Amounts, reading
 from gpuwatch.sources.nvml.bounds import plausible
 from gpuwatch.sources.nvml.fields import Field
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, GpuGoneError, Library
@@ -151,6 +160,17 @@ class Links:
         if mine.get(NVLINK_UP) == 0.0 and NVLINK_SPEED in mine:
             mine[NVLINK_SPEED] = Absence.EMPTY  # drivers say 0, or what it was
         return reading(Tier.SLOW, target, mine, at=at, took=took)
+
+
+def together(links: Sequence[Reading]) -> Amounts:
+    """Return what all links of a GPU come to, nothing where it has none. What is not known of one is not known of all."""
+    lacking: list[Absence] = [one.absent.get(NVLINK_UP, Absence.FAILED) for one in links if NVLINK_UP not in one.values]
+    if lacking or not links:
+        return dict.fromkeys((*NVLINKS.values(), NVLINKS_SPEED), lacking[0]) if lacking else {}
+    up = [one for one in links if one.values[NVLINK_UP]]
+    counts = {NVLINKS["up"]: float(len(up)), NVLINKS["down"]: float(len(links) - len(up))}
+    slow: list[Absence] = [one.absent.get(NVLINK_SPEED, Absence.UNSUPPORTED) for one in up if NVLINK_SPEED not in one.values]
+    return {**counts, NVLINKS_SPEED: slow[0] if slow else sum(one.values[NVLINK_SPEED] for one in up)}
 
 
 def why(error: CallError) -> Absence:
