@@ -30,7 +30,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The board at one moment: entries by target, in the order in which the targets first came; events since the last beat.
+    """The board at one moment: entries by target, those of a subject in natural order; events since the last beat.
 
     The keys are the targets as they first came; their labels and facts of now are those of `Entry.target`.
     """

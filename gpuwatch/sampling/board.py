@@ -8,6 +8,7 @@ from operator import attrgetter
 from types import MappingProxyType
 
 from gpuwatch.model.metric import Metric
+from gpuwatch.model.order import Words, place_of
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import Entry, View
@@ -58,6 +59,8 @@ class Place:
     last: float = 0.0  # when the last of them goes late
     entry: Entry | None = None  # None: has to be made anew
     until: float = 0.0  # when the first reading in `entry` goes late
+    labels: Mapping[str, str] | None = None  # those that `order` was made of
+    order: tuple[str, tuple[Words, ...]] = ("", ())
 
 
 class Board:
@@ -69,6 +72,7 @@ class Board:
         self._lock = threading.Lock()
         self._places: dict[Target, Place] = {}
         self._entries: dict[Target, Entry] = {}  # of the last view
+        self._is_sorted = True  # `_entries`; a beat that brings no target and no other label sorts nothing
         self._count = 0
         self._dropped = 0
         self._withdrawn: frozenset[str] = frozenset()  # sources from which nothing is taken
@@ -131,7 +135,8 @@ class Board:
     def view(self, wall: float, mono: float) -> View:
         """Return what is known now. Entries that did not change are those of the last view: they are immutable.
 
-        The keys stay the very same objects, so that nothing has to be compared to find them again.
+        The keys stay the very same objects, so that nothing has to be compared to find them again. Whoever tells of targets
+        goes by the order of this: by subject, then as people count.
         """
         gone: list[Target] = []
         with self._lock:
@@ -141,8 +146,15 @@ class Board:
                 elif place.entry is None or mono >= place.until:
                     place.entry, place.until = merge(place.kept.values(), mono)
                     self._entries[target] = place.entry
+                    labels = place.entry.target.labels
+                    if place.labels is not labels and place.labels != labels:
+                        place.labels, place.order = labels, (target.subject.name, place_of(labels))
+                        self._is_sorted = False
             for target in gone:
                 self._forget(target)
+            if not self._is_sorted:
+                self._entries = dict(sorted(self._entries.items(), key=lambda item: self._places[item[0]].order))
+                self._is_sorted = True
             return View(wall, MappingProxyType(self._entries.copy()))
 
     def _forget(self, target: Target) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Select, func, select
 
 from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.model.event import Event
+from gpuwatch.model.order import place_of
 from gpuwatch.model.past import NoTargetError, Past, Question, Series, TooMuchError
 from gpuwatch.model.pci import Address, address_of, spelled
 from gpuwatch.store import happenings
@@ -47,6 +48,7 @@ def read(connection: Connection, question: Question) -> Past:
         thinned, left_out = gathered(connection, question, wanted)
         shown = {target for target, _ in thinned.names}
         seen = details(connection, shown if wanted is None or len(wanted) > FEW else shown | wanted)
+        order = {target: place_of(one.labels) for target, one in seen.items()}
         keys = None if wanted is None else known_by(connection, seen.values())
     events, is_whole = happened(connection, question, keys)
     cut = [f"targets: {left_out} more than the {SERIES} series of one answer have values"] if left_out else []
@@ -55,9 +57,8 @@ def read(connection: Connection, question: Question) -> Past:
         oldest=None if oldest is None else oldest / 1000,
         series=[
             Series(metric=metric, key=seen[target].key, labels=seen[target].labels, points=thinned.points(name, metric.keep))
-            for name in thinned.names
+            for name in sorted((name for name in thinned.names if name[0] in seen), key=lambda name: (order[name[0]], *name))
             for target, metric in [(name[0], question.metrics[name[1]])]
-            if target in seen
         ],
         events=events,
         truncated=cut if is_whole else [*cut, f"events: only the newest {EVENTS} are told"],

@@ -231,3 +231,14 @@ def test_the_key_of_a_target_stays_the_same_object_until_it_is_forgotten() -> No
     (key,) = full.view(0, 2).entries
     assert key is first
     assert full.view(0, 10_000).entries == {}
+
+
+def test_targets_are_told_as_people_count_whatever_came_first() -> None:
+    cards = {number: Target(subject=GPU, key=f"GPU-{9 - number}", labels={"gpu": str(number)}) for number in (10, 2, 1, 3)}
+    full = board(*(look({POWER: 1.0}, target=card) for card in cards.values()))
+    assert [entry.target.labels["gpu"] for entry in full.view(0, 1).of(GPU)] == ["1", "2", "3", "10"]
+    full.post(look({POWER: 1.0}, target=Target(subject=GPU, key=cards[1].key, labels={"gpu": "11"})), 1)  # a reset renumbers
+    assert [entry.target.labels["gpu"] for entry in full.view(0, 2).of(GPU)] == ["2", "3", "10", "11"]
+    first = list(full.view(0, 2).entries)
+    full.post(look({POWER: 2.0}, target=cards[10]), 2)
+    assert [id(target) for target in first] == [id(target) for target in full.view(0, 3).entries]
