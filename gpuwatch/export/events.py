@@ -11,8 +11,10 @@ from gpuwatch.catalogue.events import KINDS
 from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.catalogue.xids import xid
 from gpuwatch.export.message import Request, Response, Route
+from gpuwatch.model.card import meant
 from gpuwatch.model.event import Event
-from gpuwatch.model.view import View
+from gpuwatch.model.pci import address_of, spelled
+from gpuwatch.model.view import Entry, View
 
 PATH = "/api/v1/events"
 NAMES = ("since", "until", "limit", "gpu")
@@ -63,16 +65,17 @@ def route(answers: Answers) -> Route:
 
 def events(answers: Answers, request: Request) -> Response:
     """Answer with the events that are asked for; what cannot be understood is said in words."""
-    indexes = {entry.target.key: entry.target.labels.get("gpu", "") for entry in answers.view().of(GPU)}
+    known = answers.view().of(GPU)
+    indexes = {entry.target.key: entry.target.labels.get("gpu", "") for entry in known}
     try:
-        since, until, limit, key = wanted(request.query, indexes)
+        since, until, limit, key = wanted(request.query, known)
     except ValueError as error:
         return Response.text(400, str(error))
     found = answers.events(since, until, limit, key)
     return Response.json(EventsDocument(__version__, [told(event, indexes) for event in found]))
 
 
-def wanted(query: Mapping[str, str], indexes: Mapping[str, str]) -> tuple[float, float, int, str | None]:
+def wanted(query: Mapping[str, str], known: Sequence[Entry]) -> tuple[float, float, int, str | None]:
     """Read a question; raises ValueError in words."""
     for name in query:
         if name not in NAMES:
@@ -81,7 +84,7 @@ def wanted(query: Mapping[str, str], indexes: Mapping[str, str]) -> tuple[float,
     text = query.get("limit", str(USUAL))
     if not (text.isdecimal() and text.isascii() and len(text) < 9 and 1 <= int(text) <= MOST):
         raise ValueError(f"limit: expected a number from 1 to {MOST}, got {text[:40]!r}")
-    return since, until, int(text), card(query.get("gpu"), indexes)
+    return since, until, int(text), card(query.get("gpu"), known)
 
 
 def moment(text: str | None, name: str, usual: float) -> float:
@@ -97,17 +100,20 @@ def moment(text: str | None, name: str, usual: float) -> float:
     return found
 
 
-def card(text: str | None, indexes: Mapping[str, str]) -> str | None:
-    """Return the key of a GPU that is given by its index, UUID or PCI address; raises ValueError for an index that none has."""
+def card(text: str | None, known: Sequence[Entry]) -> str | None:
+    """Return the key of a GPU; one that is gone for good has no index, but a past. Raises ValueError for what is no GPU's."""
     if text is None:
         return None
-    if not text.isdecimal():
-        return text  # one that is gone for good has no index, but a past
-    found = next((key for key, index in indexes.items() if index == text), None)
-    if found is None:
-        known = ", ".join(sorted(indexes.values())) or "none"
-        raise ValueError(f"gpu: no GPU has the index {text[:40]!r}; known are {known}")
-    return found
+    found = meant(text, [entry.target for entry in known])
+    if found:
+        return found[0]
+    address = address_of(text)
+    if address is not None:
+        return spelled(address)
+    if text.startswith("GPU-"):
+        return text
+    indexes = ", ".join(entry.target.labels.get("gpu", entry.target.key) for entry in known) or "none"
+    raise ValueError(f"gpu: no GPU is called {text[:40]!r}; known are {indexes}")
 
 
 def told(event: Event, indexes: Mapping[str, str]) -> Told:

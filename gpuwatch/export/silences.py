@@ -5,18 +5,22 @@ for the whole host; `POST /api/v1/silences/end` takes `{"id": "..."}`. Both answ
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from gpuwatch import __version__
+from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.export.asked import AskedError, asker, read
 from gpuwatch.export.message import Request, Response, Route
+from gpuwatch.model.card import meant
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.escape import printable
 from gpuwatch.model.naming import Naming
+from gpuwatch.model.pci import address_of
 from gpuwatch.model.silence import DAY, LONGEST, Matcher, Silence
+from gpuwatch.model.view import View
 
 LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,99}")
 VALUE_LENGTH = 400
@@ -69,11 +73,15 @@ class Which(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
 
 
-def routes(silences: Silences, clock: Clock, naming: Naming) -> tuple[Route, ...]:
+def routes(silences: Silences, clock: Clock, naming: Naming, view: Callable[[], View]) -> tuple[Route, ...]:
     """Return the routes of silences."""
+
+    def make(request: Request) -> Response:
+        return made(silences, request, clock.wall(), naming, view())
+
     return (
         Route("/api/v1/silences", lambda _: listed(silences, clock.wall()), slow=True),
-        Route("/api/v1/silences", lambda request: made(silences, request, clock.wall(), naming), method="POST", changes=True),
+        Route("/api/v1/silences", make, method="POST", changes=True),
         Route("/api/v1/silences/end", lambda request: ended(silences, request, clock.wall()), method="POST", changes=True),
     )
 
@@ -87,11 +95,11 @@ def listed(silences: Silences, wall: float) -> Response:
     return Response.json({"version": __version__, "now": wall, "complete": complete, "silences": shown})
 
 
-def made(silences: Silences, request: Request, wall: float, naming: Naming) -> Response:
+def made(silences: Silences, request: Request, wall: float, naming: Naming, view: View) -> Response:
     """Begin a silence for whoever asks."""
     try:
         wish = read(request.body, Wish)
-        matchers = checked(wish, naming)
+        matchers = checked(wish, naming, view)
     except AskedError as error:
         return Response.text(400, str(error))
     kept = silences.add(matchers, wish.seconds, author=asker(request), comment=wish.comment.strip())
@@ -127,7 +135,7 @@ def document(silence: Silence, wall: float) -> dict[str, Any]:
     return {**found, "of": str(silence), "state": silence.state(wall)}
 
 
-def checked(wish: Wish, naming: Naming) -> list[Matcher]:
+def checked(wish: Wish, naming: Naming, view: View) -> list[Matcher]:
     """Return the matchers of a silence that can be made; raises AskedError."""
     if not 0 < wish.seconds <= LONGEST:
         raise AskedError(f"seconds: expected more than 0 and at most {LONGEST:.0f} ({LONGEST / DAY:.0f} days)")
@@ -142,4 +150,19 @@ def checked(wish: Wish, naming: Naming) -> list[Matcher]:
             raise AskedError(f"matchers: expected a value of 1 to {VALUE_LENGTH} characters for {condition.name}")
         if problem := naming.mistake(condition.name, condition.value):
             raise AskedError(f"matchers: {printable(problem, 400)}")
-    return [Matcher(name=one.name, value=one.value, is_equal=one.is_equal) for one in wish.matchers]
+    return [matcher(one, view) for one in wish.matchers]
+
+
+def matcher(one: Condition, view: View) -> Matcher:
+    """Return a matcher; a GPU that is named by UUID or address becomes its `uuid`, since the label `gpu` is the index.
+
+    Raises AskedError for an address at which no GPU is.
+    """
+    if one.name == "gpu":
+        known = {entry.target.key: entry.target.labels for entry in view.of(GPU)}
+        found = meant(one.value, [entry.target for entry in view.of(GPU)])
+        if not found and address_of(one.value) is not None:
+            raise AskedError(f"matchers: no GPU has the PCI address {printable(one.value, 40)}")
+        if found and known[found[0]].get("gpu") != one.value:
+            return Matcher(name="uuid", value=known[found[0]].get("uuid", found[0]), is_equal=one.is_equal)
+    return Matcher(name=one.name, value=one.value, is_equal=one.is_equal)

@@ -69,9 +69,9 @@ def where(target: Target) -> str:
     if target.subject.name != "gpu":
         return printable(str(target))
     serial = f"serial {info['serial']}" if info.get("serial") else ""
-    facts = [fact for fact in (info.get("label"), info.get("pci_bus_id"), info.get("name"), serial) if fact]
-    name = f"GPU {target.labels.get('gpu') or target.key}"
-    return printable(f"{name} ({', '.join(facts)})" if facts else name)
+    name = target.labels.get("gpu") or target.key  # of one that NVML never opened its address: that is said once
+    facts = [fact for fact in (info.get("label"), info.get("pci_bus_id"), info.get("name"), serial) if fact and fact != name]
+    return printable(f"GPU {name} ({', '.join(facts)})" if facts else f"GPU {name}")
 
 
 def lasted(seconds: float) -> str:

@@ -206,9 +206,16 @@ class Store:
     def events(
         self, since: float, until: float, limit: int = 1000, kinds: Collection[str] | None = None, key: str | None = None
     ) -> list[Event]:
-        """Return the newest events with since <= at < until, the oldest of them first, at most 10,000. Reads as `rows` does."""
-        keys = None if key is None else [key]
-        return self._ask(lambda connection: happenings.read(connection, since, until, limit, kinds=kinds, keys=keys))
+        """Return the newest events with since <= at < until, the oldest of them first, at most 10,000. Reads as `rows` does.
+
+        `key` may be the UUID of a GPU or its address on the bus: both give all that was told of it.
+        """
+
+        def found(connection: Connection) -> Iterable[Event]:
+            keys = None if key is None else past.aliases(connection, key)
+            return happenings.read(connection, since, until, limit, kinds=kinds, keys=keys)
+
+        return self._ask(found)
 
     def past(self, question: Question) -> Past:
         """Return some metrics over a time, thinned to what one answer holds, and what happened meanwhile. Reads as `rows` does.

@@ -5,17 +5,19 @@ minute or an hour, once there is one, is read here in their place.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Select, func, select
 
 from gpuwatch.catalogue.gpu import GPU
+from gpuwatch.model.card import meant
 from gpuwatch.model.event import Event
 from gpuwatch.model.order import place_of
 from gpuwatch.model.past import NoTargetError, Past, Question, Series, TooMuchError
-from gpuwatch.model.pci import Address, address_of, spelled
+from gpuwatch.model.pci import address_of, spelled
 from gpuwatch.store import happenings
 from gpuwatch.store.schema import RAW, ROUND, TARGET, milliseconds
 from gpuwatch.store.thinning import Thinned
@@ -24,7 +26,7 @@ ROWS = 1_000_000  # that one question may read: seven days of sixteen GPUs
 SERIES = 512  # of one answer
 POINTS = 50_000  # of one answer, all series together
 EVENTS = 1_000  # of one answer
-NAMED = 16  # targets that are named to who asks for another
+NAMED = 240  # characters in which targets are named to who asks for another
 FEW = 256  # targets that are looked up one by one; of more, all rows are read
 PLACED = 16  # the same where rows lie by time: each is looked up in each round
 FETCHED = 1_000  # rows at once
@@ -37,6 +39,7 @@ class Seen:
 
     key: str
     labels: Mapping[str, str]
+    info: Mapping[str, str] = field(default_factory=dict)
 
 
 def read(connection: Connection, question: Question) -> Past:
@@ -67,45 +70,52 @@ def read(connection: Connection, question: Question) -> Past:
 
 def chosen(connection: Connection, question: Question) -> set[int]:
     """Return the targets that are asked for; raises NoTargetError where the history has others alone."""
-    uuid = named_otherwise(connection, question.labels.get("gpu", ""))
+    uuids = set(meant(question.labels["gpu"], cards(connection))) if "gpu" in question.labels else set[str]()
     query = (
         select(TARGET.c.id, TARGET.c.key, TARGET.c.labels).where(TARGET.c.subject == question.subject.name).order_by(TARGET.c.id)
     )
     found, others = set[int](), list[Seen]()
     for number, key, words in connection.execute(query, execution_options={"yield_per": FETCHED}):
         one = Seen(key, texts(words))
-        if question.key in {None, key} and all(has(one, name, value, uuid) for name, value in question.labels.items()):
+        if question.key in {None, key} and all(has(one, name, value, uuids) for name, value in question.labels.items()):
             found.add(number)
-        elif len(others) <= NAMED:
+        elif len(others) < FEW:
             others.append(one)
     if not found and others:
         raise NoTargetError(strange(question, others))
     return found
 
 
-def has(seen: Seen, name: str, value: str, uuid: str) -> bool:
-    """Whether a target has this label, or is of the GPU with this UUID where the label `gpu` says so in another way."""
-    return seen.labels.get(name) == value or (name == "gpu" and bool(uuid) and seen.labels.get("uuid") == uuid)
+def has(seen: Seen, name: str, value: str, uuids: Collection[str]) -> bool:
+    """Whether a target has this label, or is of one of these GPUs where the label `gpu` says so in another way."""
+    return seen.labels.get(name) == value or (name == "gpu" and seen.labels.get("uuid") in uuids)
 
 
-def named_otherwise(connection: Connection, card: str) -> str:
-    """Return the UUID of a GPU that is named by it or by its address on the bus, "" where it is named by its index."""
-    place = address_of(card)
-    if place is None:
-        return "" if card.isdecimal() else card
-    query = select(TARGET.c.key, TARGET.c.info).where(TARGET.c.subject == GPU.name)
-    known: dict[Address | None, str] = {
-        address_of(texts(words).get("pci_bus_id", "")): key for key, words in connection.execute(query)
-    }
-    return known.get(place, card)
+def cards(connection: Connection) -> list[Seen]:
+    """Return every GPU of the history."""
+    query = select(TARGET.c.key, TARGET.c.labels, TARGET.c.info).where(TARGET.c.subject == GPU.name)
+    return [Seen(key, texts(labels), texts(info)) for key, labels, info in connection.execute(query)]
+
+
+def aliases(connection: Connection, key: str) -> set[str]:
+    """Return the keys that events may have of a thing, which of a GPU are its UUID and its address on the bus."""
+    with connection.begin():
+        return known_by(connection, [Seen(one, {}) for one in {key, *meant(key, cards(connection))}])
 
 
 def strange(question: Question, others: list[Seen]) -> str:
-    """Say that there is no such target, and which there are."""
+    """Say that there is no such target, and which there are: by index or name, since UUIDs tell nobody anything."""
     asked = [*([f"target={question.key}"] if question.key is not None else []), *map("=".join, question.labels.items())]
-    named = [", ".join(map("=".join, one.labels.items())) or f"target={one.key}" for one in others[:NAMED]]
-    more = "; ..." if len(others) > NAMED else ""
-    return f"the history has no {question.subject.name} with {', '.join(asked)}; it has {'; '.join(named)}{more}"
+    ordered = sorted(others, key=lambda one: place_of(one.labels))
+    named = list(
+        dict.fromkeys(
+            " ".join(f"{name}={value}" for name, value in one.labels.items() if name != "uuid") or f"target={one.key}"
+            for one in ordered
+        )
+    )
+    fits = max(1, sum(end <= NAMED for end in accumulate(len(words) + 2 for words in named)))
+    more = ", ..." if len(named) > fits else ""
+    return f"the history has no {question.subject.name} with {', '.join(asked)}; it has {', '.join(named[:fits])}{more}"
 
 
 def gathered(connection: Connection, question: Question, wanted: set[int] | None) -> tuple[Thinned[tuple[int, int]], int]:

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.cli import main
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
+from gpuwatch.model.target import Target
+from gpuwatch.model.view import View
 from tests.fakes import page_view
 from tests.fakes.until import PATIENCE
 from tests.fakes.web import Answers, serving
@@ -67,10 +70,35 @@ def test_a_daemon_is_asked_and_each_event_is_a_line(tmp_path: Path, answers: Ans
         assert capsys.readouterr().out == "nothing has been told\n"
 
 
+class Here(Answers):
+    """A daemon with one GPU that has an address on the bus."""
+
+    def view(self) -> View:
+        """Return it."""
+        info = {"pci_bus_id": "0000:5d:00.0"}
+        card = Target(subject=GPU, key="GPU-A", labels={"gpu": "3", "uuid": "GPU-A"}, info=info)
+        return page_view.view([page_view.entry(card, {})])
+
+
+@pytest.mark.parametrize("called", ["3", "GPU-A", "0000:5d:00.0", "00000000:5D:00.0", "5d:00.0"])
+def test_a_gpu_is_found_by_index_uuid_and_address_in_any_spelling(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], called: str
+) -> None:
+    answers = Here()
+    answers.happened = [happened(time.time() - 60, key="GPU-A"), happened(time.time() - 50, key="GPU-B")]
+    with serving(tmp_path, answers=answers) as served:
+        assert main(["events", "--socket", str(served.path), "--gpu", called]) == 0
+        assert [line.split("  ")[2] for line in capsys.readouterr().out.splitlines()] == ["GPU 3"]
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--gpu", "99"], 2, "gpuwatch events: gpu: no GPU has the index '99'; known are 0, 1, 2, 3, 4, 5, 6, 7\n"),
+        (
+            ["--gpu", "99"],
+            2,
+            "gpuwatch events: gpu: no GPU is called '99'; known are 0, 1, 2, 3, 4, 5, 6, 7\n",
+        ),
         (["--since", "yesterday"], 2, '--since: expected a duration with a unit, such as "500ms", "10s", "2m", "4h" or "7d"\n'),
         (["--limit", "0"], 2, "--limit: expected a number from 1 to 10000, got 0\n"),
         (["--file", "x", "--gpu", "1"], 2, "--file: a saved log is read whole: --since and --gpu are for a daemon\n"),

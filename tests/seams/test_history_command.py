@@ -153,7 +153,12 @@ def test_where_there_is_nothing_it_says_why(store: Store, served: Served, capsys
     ("words", "said"),
     [
         (["power_wats"], "gpuwatch history: no metric is called 'power_wats'; did you mean power_watts"),
-        (["power_watts", "--gpu", "7"], "gpuwatch history: the history has no gpu with gpu=7; it has gpu=0, uuid="),
+        (["power_watts", "--gpu", "7"], "gpuwatch history: the history has no gpu with gpu=7; it has gpu=0, gpu=1\n"),
+        (
+            ["power_watts", "--gpu", "0000:01:00.0"],
+            "gpuwatch history: the history has no gpu with gpu=0000:01:00.0; it has gpu=0",
+        ),
+        (["power_watts", "--target", "nope"], "gpuwatch history: the history has no gpu with target=nope; it has gpu=0, gpu=1\n"),
         (
             ["power_watts", "--since", "yesterday"],
             "--since: expected a time ago such as 6h or 7d, seconds since 1970, or a time",

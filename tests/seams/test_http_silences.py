@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.client import Client, Reply
 from gpuwatch.export.access import OVER_TCP, REFUSAL, name_of
 from gpuwatch.export.silences import COMMENT_LENGTH, ENDED, MATCHERS, NOT_READ, VALUE_LENGTH
 from gpuwatch.model.silence import Silence
+from gpuwatch.model.target import Target
 from gpuwatch.notify import Silences
 from gpuwatch.store.ulid import Ulid
+from tests.fakes import page_view
 from tests.fakes.clock import FakeClock
 from tests.fakes.ordinary import NOBODY
 from tests.fakes.until import PATIENCE
@@ -71,6 +74,19 @@ def as_nobody(act: Callable[[], str]) -> str:
         found = said.read().decode()
     os.waitpid(child, 0)
     return found
+
+
+@pytest.mark.parametrize("called", ["0000:65:00.0", "00000000:65:00.0", "GPU-B", "gpu-b"])
+def test_a_gpu_may_be_named_by_address_or_uuid_and_is_silenced_as_itself(tmp_path: Path, called: str) -> None:
+    card = Target(subject=GPU, key="GPU-B", labels={"gpu": "3", "uuid": "GPU-B"}, info={"pci_bus_id": "0000:65:00.0"})
+    answers = Answers()
+    answers.view = lambda: page_view.view([page_view.entry(card, {})])  # type: ignore[method-assign] # one GPU with an address
+    with serving(tmp_path, answers=answers) as served:
+        wish = {"matchers": [{"name": "gpu", "value": called}], "seconds": 60}
+        assert json.loads(post(served, MAKE, wish).body)["silence"]["of"] == "uuid=GPU-B"
+        wish["matchers"] = [{"name": "gpu", "value": "0000:66:00.0"}]
+        reply = post(served, MAKE, wish)
+        assert (reply.status, reply.body) == (400, b"matchers: no GPU has the PCI address 0000:66:00.0\n")
 
 
 def test_a_silence_that_is_made_is_seen_by_everybody_and_says_who_made_it(served: Served) -> None:

@@ -94,6 +94,9 @@ def test_values_and_events_of_a_gpu_lie_on_one_axis(opened: Home) -> None:
         found = store.past(asked(**choice))  # type: ignore[arg-type] # names and values are text
         assert (points(found), list(found.events)) == ({UUIDS[1]: values}, of_one)
         assert (found.step, found.oldest, found.truncated, found.series[0].labels["gpu"]) == (10.0, EPOCH, [], "1")
+    for key in (UUIDS[1], UUIDS[1].lower(), "0000:02:00.0", "00000000:02:00.0", "02:00.0"):
+        assert store.events(0, 2e9, key=key) == of_one
+    assert store.events(0, 2e9, key="0000:99:00.0") == []
     found = store.past(asked())
     assert (list(points(found)), list(found.events)) == (UUIDS, sorted(events, key=lambda event: event.at))
 
@@ -159,13 +162,14 @@ def test_what_is_left_out_of_an_answer_is_said(opened: Home) -> None:
 
 def test_an_unknown_target_is_said_with_those_that_there_are(opened: Home) -> None:
     store = filled(opened, [round_of(0, targets=2), crowd(0, 30)], [])
-    known = f"it has gpu=0, uuid={UUIDS[0]}; gpu=1, uuid={UUIDS[1]}"
-    with pytest.raises(NoTargetError, match=rf"^the history has no gpu with gpu=7; {known}$"):
+    known = "it has gpu=0, gpu=1"
+    with pytest.raises(NoTargetError, match=f"^the history has no gpu with gpu=7; {known}$"):
         store.past(asked(gpu="7"))
     with pytest.raises(NoTargetError, match=r"^the history has no gpu with target=GPU-x, gpu=0; it has gpu=0"):
         store.past(asked(target="GPU-x", gpu="0"))
-    with pytest.raises(NoTargetError, match=r"pid=0, start=1, role=gpu; .*; pid=15, start=1, role=loader; \.\.\.$"):
+    with pytest.raises(NoTargetError, match=r"pid=0 start=1 role=gpu, .*, pid=8 start=1 role=loader, \.\.\.$") as raised:
         store.past(asked("process.cpu_seconds_total", pid="99"))
+    assert len(str(raised.value)) < 320
 
 
 def test_a_gpu_without_a_value_in_that_time_still_has_its_events(opened: Home) -> None:

@@ -281,7 +281,7 @@ def test_events_are_asked_for_by_time_number_and_gpu(answers: Known) -> None:
         ({"limit": "-1"}, "limit: expected a number from 1 to 10000, got '-1'"),
         ({"limit": "\u0663"}, "limit: expected a number from 1 to 10000, got '\u0663'"),
         ({"limit": "9" * 5000}, f"limit: expected a number from 1 to 10000, got '{'9' * 40}'"),
-        ({"gpu": "99"}, "gpu: no GPU has the index '99'; known are 0, 1, 2, 3, 4, 5, 6, 7"),
+        ({"gpu": "99"}, "gpu: no GPU is called '99'; known are 0, 1, 2, 3, 4, 5, 6, 7"),
         ({"sinse": "1"}, "'sinse' is not known here; known are since, until, limit, gpu"),
     ],
 )

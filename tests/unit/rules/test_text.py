@@ -22,6 +22,7 @@ from gpuwatch.rules.text import lasted, template, where
         ),
         (GPU, "GPU-1", {"gpu": "5"}, {"name": "NVIDIA GeForce RTX 3090", "serial": ""}, "GPU 5 (NVIDIA GeForce RTX 3090)"),
         (GPU, "GPU-1", {}, {"name": "A40\x00\u2066"}, "GPU GPU-1 (A40\\x00\\u2066)"),
+        (GPU, "0000:3f:00.0", {"gpu": "0000:3f:00.0"}, {"pci_bus_id": "0000:3f:00.0"}, "GPU 0000:3f:00.0"),
         (DISK, "wwn-1", {"device": "nvme0n1"}, {}, "disk nvme0n1"),
     ],
 )
