@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,8 @@ def notify(state: str, environ: Mapping[str, str] = os.environ) -> None:
     address = environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
+    import socket  # noqa: PLC0415 - only the daemon notifies; each worker is here for its log lines
+
     if address[0] == "@":
         address = "\0" + address[1:]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:

@@ -8,7 +8,7 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 
 from gpuwatch.model.alert import Severity
@@ -38,7 +38,7 @@ class Xid:
 @cache
 def xids() -> Mapping[int, Xid]:
     """Return the whole table by code."""
-    text = resources.files("gpuwatch.catalogue").joinpath("xid.csv").read_text("utf-8")
+    text = Path(__file__).with_name("xid.csv").read_text("utf-8")
     return MappingProxyType({found.code: found for found in map(row, csv.DictReader(text.splitlines()))})
 
 

@@ -1,7 +1,6 @@
 """A table of TOML -> its struct, key by key: every error names the file, the key, what was found and what was expected."""
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_type_hints
@@ -60,8 +59,8 @@ def convert_one(value: object, hint: Any, origin: Mapping[str, Path], main: str,
 def among(kind: type[Enum], value: object, name: str) -> str:
     """Say which words a field takes and what was found; in a receiver that is hinted at only where it is close to a word."""
     words = [str(member.value) for member in kind]
-    near = difflib.get_close_matches(value, words, n=1, cutoff=0.5) if isinstance(value, str) else []
-    return f"expected one of {', '.join(words)}, found {shown(value, name)}" + (f"; did you mean {near[0]}?" if near else "")
+    near = nearest(value, words) if isinstance(value, str) else None
+    return f"expected one of {', '.join(words)}, found {shown(value, name)}" + (f"; did you mean {near}?" if near else "")
 
 
 def from_text(kind: type, value: object) -> Duration | Size:
@@ -95,8 +94,15 @@ def shown(value: object, name: str = "") -> str:
 
 def unknown(key: str, known: Mapping[str, object]) -> str:
     """Say that a key is unknown, with the nearest known name."""
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    return "is not a known key" + (f"; did you mean {near[0]}?" if near else f"; known are {', '.join(sorted(known))}")
+    near = nearest(key, known)
+    return "is not a known key" + (f"; did you mean {near}?" if near else f"; known are {', '.join(sorted(known))}")
+
+
+def nearest(found: str, known: Iterable[str]) -> str | None:
+    """Return the known name that somebody may have meant."""
+    import difflib  # noqa: PLC0415 - only a mistake needs it, and each worker reads a configuration
+
+    return next(iter(difflib.get_close_matches(found, known, n=1, cutoff=0.5)), None)
 
 
 def blame(name: str, origin: Mapping[str, Path], main: str) -> str:

@@ -43,23 +43,24 @@ class Round:
     def __init__(self) -> None:
         self.over = False
         self._pending: set[str] = set()
-        self._fewer = threading.Condition()
+        self._done = threading.Condition()
 
     def add(self, name: str) -> None:
         """Expect an answer."""
-        with self._fewer:
+        with self._done:
             self._pending.add(name)
 
     def finish(self, name: str) -> None:
         """Count an answer."""
-        with self._fewer:
+        with self._done:
             self._pending.discard(name)
-            self._fewer.notify()
+            if not self._pending:
+                self._done.notify()
 
     def wait(self, seconds: float) -> list[str]:
         """Wait for all answers; return who gave none in time."""
-        with self._fewer:
-            self._fewer.wait_for(lambda: not self._pending, seconds)
+        with self._done:
+            self._done.wait_for(lambda: not self._pending, seconds)
             self.over = True
             return sorted(self._pending)
 
