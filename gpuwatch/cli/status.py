@@ -8,6 +8,7 @@ example: gpuwatch status
 import argparse
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,14 @@ from gpuwatch.model.silence import DAY
 
 PLACE = "gpuwatch status"
 BAD_VERDICTS = {"warn", "fail"}
+USERS = 8  # of one GPU that are shown; --json has all
+DRIVERS = {  # what the header says where the driver's version is not known
+    "": "driver not known yet",
+    "no_library": "no NVIDIA driver",
+    "not_loaded": "NVIDIA driver not loaded",
+    "nouveau": "nouveau in place of the NVIDIA driver",
+    "released": "driver released, its version is not known",
+}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -56,9 +65,9 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
     """Yield the page line by line."""
     host, driver = page["host"], page["driver"]
     cards = page["gpus"]
-    models = ", ".join(dict.fromkeys(card.get("name", "GPU") for card in cards)) or "no GPU"
-    version = driver.get("driver_version") or driver["state"] or "unknown"
-    yield f"{host['name']}  {host.get('os', '')}  driver {version}  {len(cards)} x {models}"
+    models = Counter(card.get("name", "unknown model") for card in cards)
+    there = ", ".join(f"{count} x {name}" for name, count in models.items()) or "no GPU"
+    yield "  ".join(filter(None, (host["name"], host.get("os", ""), of_driver(driver), there)))
     yield f"gpuwatch {page['version']}, running for {span(now - page['started'])}, {'ready' if page['ready'] else 'NOT READY'}"
     waits = page["driver"].get("waits", False)  # what comes by itself is no alarm
     yield from (f"  {'.' if waits and reason.startswith('driver ') else '!'} {reason}" for reason in page["reasons"])
@@ -74,7 +83,7 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
     words = driver.get("words", "")
     if driver["state"] not in {"", "ok", "released"} and words and not any(words in reason for reason in page["reasons"]):
         yield f"  . driver {driver['state']}: {words}"  # a host without GPUs needs none, and is well
-    yield from (f"  {of_gpu(card, now)}" for card in cards)
+    yield from (f"  {line}" for card in cards for line in of_gpu(card, now))
     if page["disks"]:
         yield "disks:"
         yield from (f"  {of_disk(disk)}" for disk in page["disks"])
@@ -94,21 +103,57 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
         yield "messages: NOBODY WILL BE TOLD. No receiver is configured: add [[receivers]] to the configuration."
 
 
-def of_gpu(card: dict[str, Any], now: float) -> str:
-    """Return one line on one GPU."""
+def of_driver(driver: dict[str, Any]) -> str:
+    """Return which driver there is, or that none is known."""
+    if driver.get("driver_version"):
+        return f"driver {driver['driver_version']}"
+    state = driver["state"]
+    return DRIVERS.get(state, f"driver {state.replace('_', ' ')}")
+
+
+def of_gpu(card: dict[str, Any], now: float) -> Iterator[str]:
+    """Yield the line of one GPU, then one for each of its MIG instances and of those who are on it."""
     values = card["values"]
     name = f"GPU {card.get('gpu', '?')}" + (f" ({card['label']})" if card.get("label") else "")
-    if not card["up"]:
+    if card["down_reason"] == "released":
+        yield f"{name}: released"
+    elif not card["up"]:
         seen = values.get("last_seen_timestamp_seconds")
         ago = f", last seen {span(now - seen)} ago" if seen else ""
-        return f"{name}: {(card['state'] or card['down_reason'] or 'no reading').upper()}{ago}. {card['words']}".rstrip()
-    shown = [
-        f"{values['utilization_ratio']:.0%}" if "utilization_ratio" in values else "-",
-        f"{values['temperature_celsius_core']:.0f} C" if "temperature_celsius_core" in values else "-",
-        f"{values['power_watts']:.0f} W" if "power_watts" in values else "-",
-        memory(values),
-    ]
-    return f"{name}: {'  '.join(shown)}" + (f"  {card['state']}" if card["state"] not in {"ok", ""} else "")
+        yield f"{name}: {(card['state'] or card['down_reason'] or 'no reading').upper()}{ago}. {card['words']}".rstrip()
+    else:
+        yield f"{name}: {numbers(card)}" + (f"  {card['state']}" if card["state"] not in {"ok", ""} else "")
+    for instance in card.get("mig") or ():
+        profile = instance["profile"] or "instance"
+        yield f"  {profile} (instance {instance['gpu_instance']}): {memory(instance['values'])}"
+    found = card.get("users", [])
+    yield from (f"  {of_user(one)}" for one in found[:USERS])
+    if len(found) > USERS:
+        yield f"  and {len(found) - USERS} more"
+
+
+def numbers(card: dict[str, Any]) -> str:
+    """Return the numbers of a GPU, "-" for each that is not known. One with MIG on has no use and no memory as a whole."""
+    values, instances = card["values"], card.get("mig")
+    temperature = f"{values['temperature_celsius_core']:.0f} C" if "temperature_celsius_core" in values else "-"
+    power = f"{values['power_watts']:.0f} W" if "power_watts" in values else "-"
+    if instances is not None:
+        return f"MIG, {len(instances) or 'no'} instance{'' if len(instances) == 1 else 's'}  {temperature}  {power}"
+    if not values.keys() - {"last_seen_timestamp_seconds"}:
+        return "no numbers yet"
+    used = f"{values['utilization_ratio']:.0%}" if "utilization_ratio" in values else "-"
+    return f"{used}  {temperature}  {power}  {memory(values)}"
+
+
+def of_user(user: dict[str, Any]) -> str:
+    """Return who is on a GPU: owner, job, command, memory, and on which part of it."""
+    pids = user["pids"]
+    job = f"{user['job']} ({user['command']})" if user["command"] and user["job"] else user["job"] or user["command"]
+    who = ": ".join(filter(None, (user["user"], job))) or f"pid {', '.join(pids[:3])}"
+    held = memory({} if user["memory_bytes"] is None else {"memory_used_bytes": user["memory_bytes"]})
+    many = f", {len(pids)} processes" if len(pids) > 1 else ""
+    on = f", instance {user['gpu_instance']}" if user["gpu_instance"] else ""
+    return f"{who}  {held}{many}{on}"
 
 
 def memory(values: dict[str, float]) -> str:

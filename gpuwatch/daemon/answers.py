@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuwatch.catalogue import derived, disk, gpu, host
+from gpuwatch.daemon.cards import of_cards, state
 from gpuwatch.model.alert import Incident
-from gpuwatch.model.metric import StateSet
 from gpuwatch.model.silence import Silence
 from gpuwatch.model.view import Entry, View
 
@@ -35,11 +35,6 @@ class Facts:
     notes: Sequence[str]  # what was said at start
     release: Mapping[str, Any] = field(default_factory=dict)  # whether the GPUs are released
     unheard: Sequence[str] = ()  # which alerts are sent to nobody although there are receivers
-
-
-def state(entry: Entry, states: StateSet) -> str:
-    """Return the state that holds, "" where none is known."""
-    return next((name for name, metric in states.items() if entry.values.get(metric) == 1), "")
 
 
 def reasons(facts: Facts) -> list[str]:
@@ -78,10 +73,11 @@ def troubles(view: View) -> list[str]:
     is_released = any(entry.values.get(gpu.DRIVER_STATE["released"]) == 1 for entry in view.of(gpu.DRIVER))
     lines = [f"driver {fault.kind}: {fault.words}" for fault in drivers]
     for entry in view.of(gpu.GPU):
+        name = " ".join(dict.fromkeys(("GPU", entry.target.labels.get("gpu", "?"), entry.target.key)))
         if entry.fault:
-            lines.append(f"GPU {entry.target.labels.get('gpu', '?')} {entry.target.key}: {entry.fault.kind}: {entry.fault.words}")
+            lines.append(f"{name}: {entry.fault.kind}: {entry.fault.words}")
         elif entry.values.get(derived.UP) == 0 and not is_released:
-            lines.append(f"GPU {entry.target.labels.get('gpu', '?')} {entry.target.key}: {state(entry, derived.DOWN_REASON)}")
+            lines.append(f"{name}: {state(entry, derived.DOWN_REASON)}")
     for subject in (disk.DISK, disk.FILESYSTEM, gpu.DCGM):
         lines += [f"{entry.target}: {entry.fault.kind}: {entry.fault.words}" for entry in view.of(subject) if entry.fault]
     return lines
@@ -107,7 +103,7 @@ def status(facts: Facts) -> dict[str, Any]:
         },
         "release": dict(facts.release),
         "expected_gpus": next((entry.values.get(derived.EXPECTED) for entry in view.of(gpu.GPUS)), None),
-        "gpus": [of_gpu(entry) for entry in view.of(gpu.GPU)],
+        "gpus": of_cards(view),
         "disks": [of_disk(entry) for entry in view.of(disk.DISK)],
         "collectors": dict(facts.collectors),
         "alerts": [of_incident(incident, facts.silenced.get(incident.id, ())) for incident in facts.incidents],
@@ -122,20 +118,6 @@ def status(facts: Facts) -> dict[str, Any]:
         "store": facts.store,
         "notes": list(facts.notes),
         "troubles": troubles(view),
-    }
-
-
-def of_gpu(entry: Entry) -> dict[str, Any]:
-    """Return one GPU: who it is, how it is, and the numbers of the first look."""
-    shown = (gpu.UTILIZATION, gpu.TEMPERATURE["core"], gpu.POWER, gpu.MEMORY_USED, gpu.MEMORY_SIZE, derived.LAST_SEEN)
-    return {
-        **entry.target.labels,
-        **entry.target.info,
-        "up": entry.values.get(derived.UP) == 1,
-        "state": state(entry, derived.STATE),
-        "down_reason": state(entry, derived.DOWN_REASON),
-        "words": entry.fault.words if entry.fault else "",
-        "values": {metric.id: entry.values[metric] for metric in shown if metric in entry.values},
     }
 
 

@@ -20,6 +20,8 @@ class Matcher:
         return (labels.get(self.name, "") == self.value) is self.is_equal
 
     def __str__(self) -> str:
+        if not self.value:  # as the silence of a release has it
+            return f"whatever has {'no' if self.is_equal else 'a'} {self.name}"
         return f"{self.name}{'=' if self.is_equal else '!='}{self.value}"
 
 

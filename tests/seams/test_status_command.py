@@ -76,6 +76,71 @@ def test_a_driver_that_is_waited_for_is_said_without_an_alarm(
     assert [line for line in said if line[4:] in reasons] == [f"  ! {reasons[0]}", f"  {mark} {reasons[1]}"]
 
 
+def told(tmp_path: Path, capsys: pytest.CaptureFixture[str], **page: object) -> list[str]:
+    """Return the lines of a page that is as usual but for this."""
+    with serving(tmp_path, answers=Odd({**PAGE, "host": {"name": "vision-07"}, **page})) as served:
+        main(["status", "--socket", str(served.path)])
+    return capsys.readouterr().out.splitlines()
+
+
+def card(gpu: str, *, up: bool = True, **facts: object) -> dict[str, Any]:
+    """Return a GPU."""
+    return {"gpu": gpu, "up": up, "state": "ok" if up else "", "down_reason": "", "words": "", "values": {}, **facts}
+
+
+NUMBERS = {"utilization_ratio": 0.5, "temperature_celsius_core": 34.0, "power_watts": 62.0, "memory_used_bytes": 0.0}
+HALF = {
+    "gpu_instance": "1",
+    "profile": "3g.40gb",
+    "values": {"memory_used_bytes": 3.0 * 2**30, "memory_size_bytes": 40.0 * 2**30},
+}
+ANNA = {
+    "user": "anna",
+    "job": "train-7",
+    "gpu_instance": "",
+    "command": "python",
+    "pids": ["7", "9"],
+    "memory_bytes": 2.5 * 2**30,
+}
+
+
+def test_a_gpu_is_told_with_its_mig_instances_and_those_who_are_on_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unknown = {"user": "", "job": "", "gpu_instance": "2", "command": "", "pids": ["11"], "memory_bytes": None}
+    divided = card("0", label="slot 3", values=NUMBERS, mig=[HALF, {**HALF, "gpu_instance": "2", "values": {}}], users=[unknown])
+    whole = card("1", values={**NUMBERS, "memory_size_bytes": 80.0 * 2**30}, mig=None, users=[ANNA, *[unknown] * 9])
+    cards = [divided, whole, card("2"), card("3", mig=[]), card("4", up=False, down_reason="released")]
+    assert [line for line in told(tmp_path, capsys, gpus=cards) if line.startswith("  ")][3:-2] == [
+        "  GPU 0 (slot 3): MIG, 2 instances  34 C  62 W",
+        "    3g.40gb (instance 1): 3.0 of 40 GiB",
+        "    3g.40gb (instance 2): -",
+        "    pid 11  -, instance 2",
+        "  GPU 1: 50%  34 C  62 W  0.0 of 80 GiB",
+        "    anna: train-7 (python)  2.5 GiB, 2 processes",
+        *["    pid 11  -, instance 2"] * 7,
+        "    and 2 more",
+        "  GPU 2: no numbers yet",
+        "  GPU 3: MIG, no instances  -  -",
+        "  GPU 4: released",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("driver", "models", "heading"),
+    [
+        ({"state": "ok", "driver_version": "550.1"}, ["A40", "A40", "L4"], "vision-07  driver 550.1  2 x A40, 1 x L4"),
+        ({"state": "no_library"}, [], "vision-07  no NVIDIA driver  no GPU"),
+        ({"state": "released"}, ["A40"], "vision-07  driver released, its version is not known  1 x A40"),
+        ({"state": "version_mismatch"}, [], "vision-07  driver version mismatch  no GPU"),
+        ({"state": ""}, [], "vision-07  driver not known yet  no GPU"),
+    ],
+)
+def test_the_heading_is_for_people(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], driver: dict[str, str], models: list[str], heading: str
+) -> None:
+    cards = [card(str(number), name=name) for number, name in enumerate(models)]
+    assert told(tmp_path, capsys, driver=driver, gpus=cards)[0] == heading
+
+
 NO_LIBRARY = "libnvidia-ml.so.1 is not there"
 
 

@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 
 from gpuwatch.catalogue import derived, disk, gpu, host
+from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_MEMORY_USED, MIG_MODE
+from gpuwatch.catalogue.process import PROCESS_GPU, PROCESS_GPU_MEMORY
 from gpuwatch.daemon.answers import Facts, reasons, status, troubles
 from gpuwatch.model.metric import Metric
-from gpuwatch.model.reading import Fault, Reading, Tier
+from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import Entry, View
 
@@ -122,3 +124,51 @@ def test_the_status_tells_each_gpu_and_disk_with_what_is_known_and_nothing_else(
     assert shown["values"] == {"wear_used_ratio": 0.9}
     assert page["host"] == {"name": "vision-07", "os": "Debian"}
     assert page["driver"] == {"state": "ok", "words": "", "waits": False, "driver_version": "535.154.05"}
+
+
+def test_only_the_gpus_of_the_inventory_are_gpus_of_this_host() -> None:
+    mine = entry(CARD, {derived.UP: 1.0})
+    lost = Target(subject=gpu.GPU, key="GPU-2", labels={"gpu": "4", "uuid": "GPU-2"})
+    silent = Entry(lost, {}, {derived.UP: Absence.LATE}, ())
+    of_dcgm = entry(Target(subject=gpu.GPU, key="GPU-9", labels={"gpu": "0", "uuid": "GPU-9"}), {gpu.POWER: 80.0})
+    of_an_xid = entry(Target(subject=gpu.GPU, key="0000:3f:00.0", labels={"gpu": "0000:3f:00.0"}), {})
+    page = status(facts(entry(DRIVER, OK), of_dcgm, mine, silent, of_an_xid))
+    assert [card["gpu"] for card in page["gpus"]] == ["3", "4"]
+
+
+def test_an_address_is_not_said_twice_in_a_trouble() -> None:
+    unopened = Target(subject=gpu.GPU, key="0000:3f:00.0", labels={"gpu": "0000:3f:00.0"})
+    assert troubles(facts(entry(unopened, {}, Fault("lost", "is gone"))).view) == ["GPU 0000:3f:00.0: lost: is gone"]
+
+
+def test_mig_instances_and_those_who_are_on_a_gpu_are_told_with_it() -> None:
+    def instance(number: str, used: float) -> Entry:
+        labels = {"gpu": "3", "uuid": "GPU-1", "gpu_instance": number}
+        target = Target(subject=MIG, key=f"GPU-1/{number}", labels=labels, info={"profile": "3g.40gb"})
+        return entry(target, {MIG_MEMORY_USED: used, MIG_MEMORY_SIZE: 40.0})
+
+    def holder(pid: str, job: str, memory: float | None, uuid: str = "GPU-1", **info: str) -> Entry:
+        labels = {"pid": pid, "start": "1", "command": f"run{pid}", "job": job, "role": "gpu", "gpu": "3", "uuid": uuid}
+        target = Target(subject=PROCESS_GPU, key=f"{uuid}/{pid}", labels=labels, info=info)
+        return entry(target, {} if memory is None else {PROCESS_GPU_MEMORY: memory})
+
+    card = entry(CARD, {derived.UP: 1.0, MIG_MODE["current"]: 1.0})
+    holders = [
+        holder("7", "small", 1.0, user="ben"),
+        holder("8", "train", 2.0, user="anna", gi="1"),
+        holder("9", "train", 3.0, user="anna", gi="1"),
+        holder("10", "", None),
+        holder("11", "elsewhere", 9.0, uuid="GPU-7"),
+    ]
+    [shown] = status(facts(card, instance("1", 5.0), instance("2", 0.0), *holders))["gpus"]
+    assert [(one["gpu_instance"], one["profile"], one["values"]) for one in shown["mig"]] == [
+        ("1", "3g.40gb", {"memory_used_bytes": 5.0, "memory_size_bytes": 40.0}),
+        ("2", "3g.40gb", {"memory_used_bytes": 0.0, "memory_size_bytes": 40.0}),
+    ]
+    assert [tuple(one.values()) for one in shown["users"]] == [
+        ("anna", "train", "1", "run9", ["8", "9"], 5.0),
+        ("ben", "small", "", "run7", ["7"], 1.0),
+        ("", "", "", "run10", ["10"], None),
+    ]
+    [shown] = status(facts(entry(CARD, {derived.UP: 1.0, MIG_MODE["current"]: 0.0})))["gpus"]
+    assert (shown["mig"], shown["users"]) == (None, [])

@@ -49,3 +49,8 @@ def test_a_silence_holds_until_its_end(silence: Silence, wall: float, state: str
 def test_it_says_for_whom_it_is() -> None:
     odd = (GPU_3, Matcher(name="a", value="b", is_equal=False))
     assert (str(HOUR), str(replace(HOUR, matchers=odd))) == ("the whole host", "gpu=3, a!=b")
+
+
+def test_a_condition_on_nothing_is_said_in_words() -> None:
+    said = [str(Matcher(name="gpu", value=value, is_equal=equal)) for value in ("3", "") for equal in (True, False)]
+    assert said == ["gpu=3", "gpu!=3", "whatever has no gpu", "whatever has a gpu"]
