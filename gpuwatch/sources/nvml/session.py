@@ -58,6 +58,7 @@ class Session:
 
     def survey(self, answer: Answer) -> None:
         """Look at the driver and at the list of GPUs, and say so; on the lane, once a normal round."""
+        silent = [] if self.fleet is None else [gpu for gpu in self.fleet.gpus() if gpu.unreachable is not None]
         try:
             self._look()
         finally:  # what a bug lets be known is said all the same
@@ -65,7 +66,8 @@ class Session:
                 answer.reading(reading)
         if self.fleet is not None and self._told == "ok":  # else the driver as a whole is to blame, and that was said
             for gpu in self.fleet.gpus():
-                gpu.tell()
+                if gpu.unreachable is None or gpu in silent:  # what fell silent during the look is judged by the next one
+                    gpu.tell()
 
     def _look(self) -> None:
         """Try to initialise NVML where that is due, else see whether its driver or its list of GPUs has changed."""
