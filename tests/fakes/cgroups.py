@@ -112,13 +112,13 @@ class Crowd:
         self._stat(pid, head.partition("(")[2], tail.split(), cpu)
 
     def _stat(self, pid: int, comm: str, fields: list[str], cpu: float) -> None:
-        """Write the stat file of a process, at once as the kernel does."""
+        """Write the stat file of a process."""
         fields[11] = str(int(cpu * TICK))
-        new = self.host.write(self.host.proc / str(pid) / ".stat", f"{pid} ({comm}) {' '.join(fields)}\n")
-        new.rename(new.with_name("stat"))
+        self.host.write(self.host.proc / str(pid) / "stat", f"{pid} ({comm}) {' '.join(fields)}\n")
 
     def end(self, pid: int) -> None:
-        """Have a process end."""
+        """Have a process end; who has its stat file open reads nothing any more (the kernel says ESRCH)."""
+        (self.host.proc / str(pid) / "stat").write_bytes(b"")
         shutil.rmtree(self.host.proc / str(pid))
         for listing in self.host.proc.glob("*/task/*/children"):
             words = [word for word in listing.read_text().split() if word != str(pid)]

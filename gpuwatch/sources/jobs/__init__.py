@@ -7,10 +7,8 @@ A further runtime or scheduler: its pattern in `home.py`, and where its names ar
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 from gpuwatch.catalogue.own import OWN, QUEUE, QUEUE_DROPPED
 from gpuwatch.catalogue.process import (
@@ -22,11 +20,9 @@ from gpuwatch.catalogue.process import (
     JOB_CPU_ALLOWED,
     JOB_CPU_THROTTLED,
     JOB_GPU_ACCESS_MISSING,
-    PROCESS,
     PROCESS_GPU,
     PROCESS_GPU_MEMORY,
     PROCESS_GPU_UTILIZATION,
-    PROCESS_IO_WAIT,
     PROCESSES_DROPPED,
 )
 from gpuwatch.config import Config
@@ -36,32 +32,19 @@ from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import Entry, View
 from gpuwatch.sources import sysfs
-from gpuwatch.sources.jobs import containers, devices, owners, process
+from gpuwatch.sources.jobs import containers, devices, owners
 from gpuwatch.sources.jobs.containers import Named
+from gpuwatch.sources.jobs.following import SOURCE, Following, labels_of
 from gpuwatch.sources.jobs.home import Home
 from gpuwatch.sources.jobs.limits import Hierarchies, cores
 from gpuwatch.sources.jobs.lookups import Lookups
-from gpuwatch.sources.jobs.process import Process, Stat
+from gpuwatch.sources.jobs.process import Process
 from gpuwatch.sources.jobs.roll import Caller, Job, Roll, everybody
 from gpuwatch.sources.jobs.threads import Threads
 from gpuwatch.sources.look import Look
 from gpuwatch.sources.source import Answer, Source
 
-SOURCE = "jobs"
-NOTHING: Mapping[Metric, Absence] = MappingProxyType({})
-UNACCOUNTED: Mapping[Metric, Absence] = MappingProxyType({PROCESS_IO_WAIT: Absence.UNSUPPORTED})
 MOVED = {HOLDER_MEMORY: PROCESS_GPU_MEMORY, HOLDER_UTILIZATION: PROCESS_GPU_UTILIZATION}
-
-TURNS = 2  # rounds in which each loader is read once: there are many, and what they use is wanted over minutes
-
-
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """A process whose CPU is followed. `turn` is that of a loader, None for who is on a GPU."""
-
-    target: Target
-    ticks: int
-    turn: int | None
 
 
 class Jobs:
@@ -77,16 +60,13 @@ class Jobs:
         self._hierarchies = Hierarchies(self._sys)
         self._threads = Threads(self._proc)
         self._thorough = True  # in the next normal round
-        self._accounted = False
-        self._followed: dict[int, Followed] = {}  # by pid
-        self._turn = 0
-        self._stats: dict[int, Stat] = {}  # of loaders: what fast rounds have read since the last normal one
+        self._following = Following(self._proc, clock)
         self._told: dict[Target, None] = {}
 
     def ask(self, tier: Tier, skip: frozenset[str], answer: Answer) -> None:  # noqa: ARG002 - nothing here can hang
         """Read what belongs to this tier."""
         if tier is Tier.FAST:
-            self._follow(answer)
+            self._following.ask(answer)
         elif tier is Tier.NORMAL:
             self._call(answer)
         else:
@@ -94,7 +74,8 @@ class Jobs:
         answer.done()
 
     def close(self) -> None:
-        """Let go of the threads that look names up."""
+        """Let go of the threads that look names up, and of the files that are kept."""
+        self._following.close()
         self._users.close()
         self._names.close()
 
@@ -109,11 +90,12 @@ class Jobs:
         """Find out who is there, and tell of all of them but what changes fast."""
         self._users.begin()
         self._names.begin()
-        self._accounted = sysfs.fact(f"{self._proc}/sys/kernel/task_delayacct") != "0"  # before 5.14 it was always counted
+        # Before 5.14 it was always counted.
+        self._following.accounted = sysfs.fact(f"{self._proc}/sys/kernel/task_delayacct") != "0"
         holders = [entry for entry in self._view().of(HOLDER) if entry.readings]
         chosen, dropped = choose(holders, self._config.processes.limit)
         wanted = {pid: ticks for pid, ticks in chosen if ticks is not None}  # in order: nothing may hang on that of a set
-        roll = self._caller.call(wanted, thorough=self._thorough, known=self._stats)
+        roll = self._caller.call(wanted, thorough=self._thorough, seen=self._following.seen)
         is_thorough, self._thorough = self._thorough, False
         facts = {job.key: facts_of(job) for job in roll.jobs.values()}
         told = [
@@ -128,7 +110,7 @@ class Jobs:
         self._take(roll, facts, holders, answer)
         if is_thorough:
             self._look_at_threads(roll, answer)
-        self._stats = {}
+        self._following.seen = set()
         answer.reading(self._reading(Target(subject=OWN, key=""), {PROCESSES_DROPPED: float(dropped + roll.dropped)}))
         for what, count in ((one.what, one.dropped) for one in (self._users, self._names)):
             queue = Target(subject=QUEUE, key=what, labels={"queue": what})
@@ -136,63 +118,26 @@ class Jobs:
 
     def _take(self, roll: Roll, facts: Mapping[str, Mapping[str, str]], holders: Iterable[Entry], answer: Answer) -> None:
         """Take on those whose CPU is followed from now on; those who are no longer among them are over."""
-        places: dict[int, dict[str, Entry]] = {}
-        for entry in holders:
-            pid, ticks = identity(entry)
-            if ticks is not None:
-                places.setdefault(pid, {})[entry.target.labels["uuid"]] = entry
-        before, self._followed = self._followed, {}
-        everyone = everybody(roll.jobs.values())
         whose: dict[tuple[str, int | None], dict[str, str]] = {}  # the facts of those of one job and one owner
-        for number, (one, job, role) in enumerate(everyone):
-            if (job.key, one.uid) not in whose:
-                whose[job.key, one.uid] = owned(facts[job.key], one, job)
-            gpus = list(places.get(one.pid, {}).values()) if role == "gpu" else []
-            where = {name: gpus[0].target.labels[name] for name in ("gpu", "uuid")} if len(gpus) == 1 else {}
-            labels = labels_of(one, job, role) | where
-            target = Target(subject=PROCESS, key=one.key, labels=labels, info=whose[job.key, one.uid])
-            known = before.get(one.pid)
-            turn = None if role == "gpu" else number % TURNS if known is None or known.turn is None else known.turn
-            self._followed[one.pid] = Followed(target, one.ticks, turn)
-        present = {one.target for one in self._followed.values()}
-        self._end([one.target for one in before.values() if one.target not in present], Tier.FAST, answer)
-        gone = {one.target for one in before.values()}
-        self._read([pid for pid, one in self._followed.items() if one.target not in gone], answer)
+
+        def facts_for(one: Process, job: Job) -> dict[str, str]:
+            found = whose.get((job.key, one.uid))
+            if found is None:
+                found = whose[job.key, one.uid] = owned(facts[job.key], one, job)
+            return found
+
+        self._following.take(everybody(roll.jobs.values()), alone(holders), facts_for, answer)
 
     def _look_at_threads(self, roll: Roll, answer: Answer) -> None:
         """Tell of the threads of those on GPUs: they may load the data themselves."""
         at = self._clock.wall()
         for pid, found in self._threads.look(roll.gpus.values(), self._clock.mono()).items():
-            if pid in self._followed:
-                target, values, absent = self._followed[pid].target, found.values, found.absent
+            target = self._following.target(pid)
+            if target is not None:
+                values, absent = found.values, found.absent
                 answer.reading(
                     Reading(source=SOURCE, tier=Tier.SLOW, target=target, at=at, took=0.0, values=values, absent=absent)
                 )
-
-    def _follow(self, answer: Answer) -> None:
-        """Tell what the known processes use now: those on GPUs each time, a part of their loaders in turn."""
-        self._turn = (self._turn + 1) % TURNS
-        self._read([pid for pid, one in self._followed.items() if one.turn is None or one.turn == self._turn], answer)
-
-    def _read(self, pids: Iterable[int], answer: Answer) -> None:
-        """Tell what these processes use now."""
-        started = self._clock.mono()
-        at = self._clock.wall()  # a round takes a few milliseconds: one time stands for all
-        for pid in pids:
-            target, ticks = self._followed[pid].target, self._followed[pid].ticks
-            found = process.stat(self._proc, pid)
-            if found is None or found.ticks != ticks:  # its number may be another one's by now
-                del self._followed[pid]
-                self._stats.pop(pid, None)
-                self._end((target,), Tier.FAST, answer)
-                continue
-            if self._followed[pid].turn is not None:
-                self._stats[pid] = found
-            values = process.values(found, accounted=self._accounted)
-            absent = NOTHING if PROCESS_IO_WAIT in values else UNACCOUNTED
-            ended = self._clock.mono()
-            took, started = ended - started, ended
-            answer.reading(Reading(source=SOURCE, tier=Tier.FAST, target=target, at=at, took=took, values=values, absent=absent))
 
     def _held(self, entry: Entry, roll: Roll, facts: Mapping[str, Mapping[str, str]]) -> Reading:
         """Return what NVML says of one process on one GPU, with its name and job."""
@@ -269,9 +214,15 @@ def choose(holders: Iterable[Entry], limit: int) -> tuple[dict[tuple[int, int | 
     return dict.fromkeys(ordered[:limit]), max(0, len(ordered) - limit)
 
 
-def labels_of(one: Process, job: Job, role: str) -> dict[str, str]:
-    """Return the labels of a process."""
-    return {"pid": str(one.pid), "start": str(one.start), "command": one.comm, "job": job.name, "role": role}
+def alone(holders: Iterable[Entry]) -> dict[int, dict[str, str]]:
+    """Return the labels of the GPU of each process that is on one alone."""
+    found: dict[int, dict[str, dict[str, str]]] = {}
+    for entry in holders:
+        pid, ticks = identity(entry)
+        if ticks is not None:
+            gpu = {name: entry.target.labels[name] for name in ("gpu", "uuid")}
+            found.setdefault(pid, {})[gpu["uuid"]] = gpu
+    return {pid: next(iter(gpus.values())) for pid, gpus in found.items() if len(gpus) == 1}
 
 
 def facts_of(job: Job) -> dict[str, str]:

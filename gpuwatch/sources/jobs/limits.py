@@ -1,6 +1,7 @@
 """What a job's control group has used, and which cores it may use: files of cgroup v1, v2 and both at once. They cannot block."""
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from gpuwatch.sources import sysfs
@@ -8,6 +9,7 @@ from gpuwatch.sources.jobs.home import UNIFIED, own_group
 
 MICROSECONDS, NANOSECONDS = 1e-6, 1e-9
 DEEPEST = 32  # control groups above one that are looked at
+KEPT = 4096  # places that are remembered: those of a few hundred jobs
 
 
 class Hierarchies:
@@ -16,15 +18,37 @@ class Hierarchies:
     def __init__(self, sys: str) -> None:
         self._root = Path(sys) / "fs/cgroup"
         self.is_unified = sysfs.exists(self._root / "cgroup.controllers")
+        self._known: dict[tuple[str, str, str], tuple[Path, ...]] = {}  # by path, controller and marker
 
     def place(self, paths: Mapping[str, str], controller: str, marker: str) -> Path | None:
         """Return the folder of a job's own group for this controller, None where it has none."""
+        around = self.around(paths, controller, marker)
+        return around[0] if around else None
+
+    def around(self, paths: Mapping[str, str], controller: str, marker: str) -> tuple[Path, ...]:
+        """Return the folder of a job's own group and of those around it up to the root's children, none where it has none."""
         path = paths.get(UNIFIED if self.is_unified else controller)
-        own = own_group(path, marker) if path else ""
+        if not path:
+            return ()
+        question = path, controller, marker
+        if question not in self._known:
+            if len(self._known) >= KEPT:
+                self._known.clear()
+            self._known[question] = tuple(self._find(*question))
+        return self._known[question]
+
+    def _find(self, path: str, controller: str, marker: str) -> Iterator[Path]:
+        own = own_group(path, marker)
         # "/.." leads out of our own control group namespace: what lies there is not mounted for us.
         if not own or own == "/" or ".." in own.split("/"):
-            return None
-        return self.mount(controller) / own.lstrip("/")
+            return
+        top = self.mount(controller)
+        place = top / own.lstrip("/")
+        for _ in range(DEEPEST):
+            if place == top:
+                return
+            yield place
+            place = place.parent
 
     def mount(self, controller: str) -> Path:
         """Return the top folder of a controller."""
@@ -35,43 +59,28 @@ class Hierarchies:
                 return self._root / name
         return self._root / controller
 
-    def above(self, place: Path, controller: str) -> Iterator[Path]:
-        """Yield a group and those around it, up to the root's children."""
-        top = self.mount(controller)
-        for _ in range(DEEPEST):
-            if place == top or top not in place.parents:
-                return
-            yield place
-            place = place.parent
-
     def cpu_seconds(self, paths: Mapping[str, str], marker: str) -> float:
         """Return the CPU time of the group; raises OSError or ValueError where it is not told."""
         if self.is_unified:
-            return stat(self._need(paths, "cpu", marker) / "cpu.stat")["usage_usec"] * MICROSECONDS
-        return sysfs.number(self._need(paths, "cpuacct", marker) / "cpuacct.usage") * NANOSECONDS
+            return stat(f"{self._need(paths, 'cpu', marker)}/cpu.stat")["usage_usec"] * MICROSECONDS
+        return sysfs.number(f"{self._need(paths, 'cpuacct', marker)}/cpuacct.usage") * NANOSECONDS
 
     def throttled_seconds(self, paths: Mapping[str, str], marker: str) -> float:
         """Return for how long its quota stopped it; raises OSError or ValueError where it is not told."""
-        found = stat(self._need(paths, "cpu", marker) / "cpu.stat")
+        found = stat(f"{self._need(paths, 'cpu', marker)}/cpu.stat")
         return found["throttled_usec"] * MICROSECONDS if self.is_unified else found["throttled_time"] * NANOSECONDS
 
     def quota(self, paths: Mapping[str, str], marker: str) -> float | None:
         """Return the cores that the quotas of the group and those around it allow, None where there is no quota."""
-        place = self.place(paths, "cpu", marker)
-        if place is None:
-            return None
-        found = [cores for group in self.above(place, "cpu") if (cores := self._own_quota(group)) is not None]
-        return min(found, default=None)
+        groups = self.around(paths, "cpu", marker)
+        return min((cores for group in groups if (cores := self._own_quota(group)) is not None), default=None)
 
     def cpus(self, paths: Mapping[str, str], marker: str) -> frozenset[int] | None:
         """Return the cores of the group's cpuset, None where it has none of its own."""
-        place = self.place(paths, "cpuset", marker)
-        if place is None:
-            return None
         names = ("cpuset.cpus.effective",) if self.is_unified else ("cpuset.effective_cpus", "cpuset.cpus")
-        for group in self.above(place, "cpuset"):
+        for group in self.around(paths, "cpuset", marker):
             for name in names:
-                found = cores(sysfs.fact(group / name))
+                found = cores(sysfs.fact(f"{group}/{name}"))
                 if found:
                     return found
         return None
@@ -86,15 +95,15 @@ class Hierarchies:
         """Return the quota of one group in cores."""
         try:
             if self.is_unified:
-                quota, period = sysfs.text(group / "cpu.max").split()
+                quota, period = sysfs.text(f"{group}/cpu.max").split()
             else:
-                quota, period = (sysfs.text(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+                quota, period = (sysfs.text(f"{group}/cpu.cfs_{name}_us") for name in ("quota", "period"))
             return None if quota in ("max", "-1") else int(quota) / int(period)
         except (OSError, ValueError, ZeroDivisionError):
             return None
 
 
-def stat(path: Path) -> dict[str, int]:
+def stat(path: str) -> dict[str, int]:
     """Return a file of `name number` lines; raises OSError, and ValueError for garbage. So does a name that is not in it."""
     return Named({name: int(number) for name, number in (line.split() for line in sysfs.read(path).decode().splitlines())})
 
@@ -106,6 +115,7 @@ class Named(dict[str, int]):
         raise ValueError(f"no {name}")
 
 
+@lru_cache(256)  # of processes and groups, most have the same
 def cores(text: str) -> frozenset[int]:
     """Return the cores of a list such as "0-3,8"; none for what is no such list."""
     found: set[int] = set()

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from gpuwatch.catalogue.process import PROCESS_BLOCKED, PROCESS_CPU, PROCESS_IO_WAIT, PROCESS_RESIDENT
 from gpuwatch.model.escape import printable
@@ -16,6 +17,7 @@ from gpuwatch.sources.jobs.limits import cores
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 LONGEST = 1024  # bytes of a stat file
+ENDED = (b"Z", b"X")  # states of who has ended
 UID = re.compile(r"^Uid:\s*(\d+)\s", re.MULTILINE)
 ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 STATE, PARENT, USER_TICKS, SYSTEM_TICKS, BEGAN, RESIDENT, IO_TICKS = (
@@ -29,17 +31,13 @@ STATE, PARENT, USER_TICKS, SYSTEM_TICKS, BEGAN, RESIDENT, IO_TICKS = (
 )  # proc(5), from the field after the name
 
 
-@dataclass(frozen=True, slots=True)
-class Stat:
-    """What changes all the time."""
+class Stat(NamedTuple):
+    """What a stat file says of who a process is, and what it has used."""
 
     comm: str
-    state: str
     parent: int
     ticks: int  # when it began, since the boot
     cpu: float  # seconds
-    resident: float  # bytes
-    io_wait: float | None  # seconds; of its first thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +56,9 @@ class Process:
     cpus: frozenset[int]  # that it may use
 
 
-def small(path: str, longest: int) -> bytes:
-    """Return a small file of /proc by a single read; raises OSError. There are hundreds of them every 2 s."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+def small(path: str, longest: int, folder: int | None = None) -> bytes:
+    """Return a small file of /proc by a single read; raises OSError. `folder` is where its path begins, open."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
     try:
         return os.read(descriptor, longest)
     finally:
@@ -68,31 +66,49 @@ def small(path: str, longest: int) -> bytes:
 
 
 def stat(proc: str, pid: int) -> Stat | None:
-    """Return the numbers of a process, None when it has ended."""
+    """Return who a process is and what it has used, None when it has ended."""
     try:
-        head, _, tail = small(f"{proc}/{pid}/stat", LONGEST).rpartition(b")")
-        found = tail.split(None, IO_TICKS + 1)
-        state = found[STATE].decode()
-        if state in "XZ":
-            return None
-        return Stat(
-            comm=head.partition(b"(")[2].decode("utf-8", "backslashreplace"),
-            state=state,
-            parent=int(found[PARENT]),
-            ticks=int(found[BEGAN]),
-            cpu=(int(found[USER_TICKS]) + int(found[SYSTEM_TICKS])) / TICK,
-            resident=float(int(found[RESIDENT]) * PAGE),
-            io_wait=int(found[IO_TICKS]) / TICK if len(found) > IO_TICKS else None,
-        )
-    except (OSError, ValueError, IndexError):
+        return parsed(small(f"{proc}/{pid}/stat", LONGEST))
+    except OSError:
         return None
 
 
-def values(found: Stat, *, accounted: bool) -> dict[Metric, float]:
-    """Return the numbers as metrics; `accounted`: the kernel counts the time that tasks wait for disks."""
-    numbers = {PROCESS_CPU: found.cpu, PROCESS_RESIDENT: found.resident, PROCESS_BLOCKED: float(found.state == "D")}
-    if accounted and found.io_wait is not None:
-        numbers[PROCESS_IO_WAIT] = found.io_wait
+def parsed(raw: bytes) -> Stat | None:
+    """Return what a stat file says, None where it is that of a process that has ended."""
+    try:
+        head, _, tail = raw.rpartition(b")")
+        found = tail.split(None, BEGAN + 1)
+        if found[STATE] in ENDED:
+            return None
+        return Stat(
+            head.partition(b"(")[2].decode("utf-8", "backslashreplace"),
+            int(found[PARENT]),
+            int(found[BEGAN]),
+            (int(found[USER_TICKS]) + int(found[SYSTEM_TICKS])) / TICK,
+        )
+    except (ValueError, IndexError):
+        return None
+
+
+def amounts(raw: bytes, began: bytes, *, accounted: bool) -> dict[Metric, float] | None:
+    """Return the numbers in a stat file, None when it is not that of the process that began so, or of one that has ended.
+
+    `accounted`: the kernel counts the time that tasks wait for disks.
+    """
+    try:
+        found = raw[raw.rindex(b")") + 1 :].split(None, (IO_TICKS if accounted else RESIDENT) + 1)
+        state = found[STATE]
+        if found[BEGAN] != began or state in ENDED:  # its number may be another one's by now
+            return None
+        numbers = {
+            PROCESS_CPU: (int(found[USER_TICKS]) + int(found[SYSTEM_TICKS])) / TICK,
+            PROCESS_RESIDENT: float(int(found[RESIDENT]) * PAGE),
+            PROCESS_BLOCKED: float(state == b"D"),
+        }
+        if accounted and len(found) > IO_TICKS:
+            numbers[PROCESS_IO_WAIT] = int(found[IO_TICKS]) / TICK
+    except (ValueError, IndexError):
+        return None
     return numbers
 
 
@@ -100,7 +116,7 @@ def again(before: Process, found: Stat) -> Process:
     """Return who a process is by now: its name and its parent may have changed."""
     if before.parent == found.parent and before.comm == found.comm:
         return before
-    return replace(before, comm=printable(found.comm), parent=found.parent)
+    return replace(before, comm=shown(found.comm), parent=found.parent)
 
 
 def meet(proc: str, pid: int, found: Stat, start: int, boot: str) -> Process:
@@ -117,13 +133,16 @@ def meet(proc: str, pid: int, found: Stat, start: int, boot: str) -> Process:
         ticks=found.ticks,
         key=f"{pid}:{found.ticks}:{boot[:8]}",
         start=start,
-        comm=printable(found.comm),
+        comm=shown(found.comm),
         uid=int(uid[1]) if uid else None,
         parent=found.parent,
         home=where,
         groups=paths,
         cpus=cores(allowed[1]) if allowed else frozenset(),
     )
+
+
+shown = lru_cache(1024)(printable)  # many processes are called alike
 
 
 @lru_cache(256)  # the processes of a job have the same text

@@ -7,7 +7,7 @@ from gpuwatch.sources import sysfs
 from gpuwatch.sources.jobs import process, tree
 from gpuwatch.sources.jobs.containers import Named
 from gpuwatch.sources.jobs.home import SHORT, Home
-from gpuwatch.sources.jobs.process import TICK, Process, Stat
+from gpuwatch.sources.jobs.process import TICK, Process
 from gpuwatch.sources.jobs.tree import Budget, Children
 
 LOADERS = 4  # loaders that are followed for each process that may be
@@ -77,15 +77,15 @@ class Caller:
         self._round: dict[int, Process | None] = {}
         self._thorough = True
         self._leaves: set[int] = set()
-        self._known: Mapping[int, Stat] = {}
+        self._seen: Collection[int] = ()
 
-    def call(self, wanted: Mapping[int, int], *, thorough: bool, known: Mapping[int, Stat]) -> Roll:
+    def call(self, wanted: Mapping[int, int], *, thorough: bool, seen: Collection[int]) -> Roll:
         """Return who is there of these processes (ticks by pid), with their jobs and loaders, in the order in which they come.
 
         A thorough call looks at everything again: groups and users of those who were there, children of every thread.
-        `known` is what was just read of some.
+        `seen` are those who were just seen to be still the ones of the last call: they are looked at in a thorough one.
         """
-        self._round, self._thorough, self._known = {}, thorough, known
+        self._round, self._thorough, self._seen = {}, thorough, seen
         roll = Roll()
         children = Children(self._proc, thorough, Budget(), self._leaves)
         present = [one for pid, ticks in wanted.items() if (one := self._meet(pid)) is not None and one.ticks == ticks]
@@ -150,11 +150,14 @@ class Caller:
         """Return who a process is, looked up once a round; None where there is none."""
         if pid in self._round:
             return self._round[pid]
-        found = (self._known.get(pid) or process.stat(self._proc, pid)) if pid > 0 else None
+        before = self._met.get(pid)
+        if before is not None and pid in self._seen and not self._thorough:
+            self._round[pid] = before
+            return before
+        found = process.stat(self._proc, pid) if pid > 0 else None
         if found is None:
             self._round[pid] = None
             return None
-        before = self._met.get(pid)
         if before is None or before.ticks != found.ticks:
             one = process.meet(self._proc, pid, found, self._began(found.ticks), self._boot_id)
         elif self._thorough:

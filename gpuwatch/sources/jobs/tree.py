@@ -3,7 +3,8 @@
 Bounded, whatever a fork bomb makes of it: so many processes below one, so many files a round; what is beyond is counted.
 """
 
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,7 +54,22 @@ class Children:
     def _ask(self, pid: int) -> list[int]:
         """Ask the kernel."""
         folder = f"{self.proc}/{pid}/task"
-        threads = sysfs.entries(folder)[: max(1, self.budget.reads)] if self.every_thread else [str(pid)]
+        if not self.every_thread:
+            return self._listed(pid, [f"{folder}/{pid}"])
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)  # the way to each thread starts here
+        except OSError:
+            return []
+        try:
+            threads = sorted(os.listdir(descriptor))  # noqa: PTH208 - of a descriptor, which a Path cannot
+            return self._listed(pid, threads[: max(1, self.budget.reads)], descriptor)
+        except OSError:  # it ends just now
+            return []
+        finally:
+            os.close(descriptor)
+
+    def _listed(self, pid: int, threads: Iterable[str], folder: int | None = None) -> list[int]:
+        """Return the children of a process that these threads have forked."""
         found: list[int] = []
         for thread in threads:
             if self.budget.reads <= 0:
@@ -61,9 +77,9 @@ class Children:
                 break
             self.budget.reads -= 1
             try:
-                words = process.small(f"{folder}/{thread}/children", sysfs.LINE).split()
+                words = process.small(f"{thread}/children", sysfs.LINE, folder).split()
             except OSError:
-                if thread == str(pid) and sysfs.exists(f"{folder}/{thread}"):
+                if thread.endswith(str(pid)) and sysfs.exists(f"{self.proc}/{pid}/task/{pid}"):
                     return self._scan().get(pid, [])
                 continue
             found += [int(word) for word in words if word.isdigit()]

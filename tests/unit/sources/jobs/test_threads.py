@@ -135,9 +135,9 @@ def test_of_very_many_threads_a_bounded_number_is_read_and_the_others_are_next(
     opened: list[str] = []
     real = os.open
 
-    def count(path: str, *args: int) -> int:
+    def count(path: str, *args: int, dir_fd: int | None = None) -> int:
         opened.append(str(path))
-        return real(path, *args)
+        return real(path, *args, dir_fd=dir_fd)
 
     monkeypatch.setattr("os.open", count)  # the edge: how many files are read
     known: list[set[int]] = []
