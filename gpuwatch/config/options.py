@@ -15,7 +15,7 @@ class Http(Section, frozen=True):
     listen: str = "127.0.0.1:9843"  # "" switches TCP off
     socket: str = ""  # default: gpuwatch.sock in the runtime folder
     web_config: str = ""
-    details: bool = False  # the page also has what hardly anybody looks at, some 50 series more a GPU (docs/metrics.md marks it)
+    details: bool = False  # the page also has what hardly anybody looks at, some 60 series more a GPU (docs/metrics.md marks it)
 
 
 class Host(Section, frozen=True):
