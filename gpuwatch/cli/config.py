@@ -28,6 +28,9 @@ from gpuwatch.sources.simulated import scenario
 SECRET = ("url", "secret", "password", "token", "key")
 SECRET_FILES = tuple(f"{key}_file" for key in SECRET)
 HIDDEN = "(hidden)"
+PRIVATE = (
+    "chgrp gpuwatch and chmod 0640 it (chmod 0600 where the daemon runs as yourself)"  # root:root 0640 nobody else could read
+)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +96,7 @@ def exposed(loaded: config.Loaded) -> Iterator[str]:
         named += [str(path) for path in loaded.files]
     for name in dict.fromkeys(named):
         if Path(name).stat().st_mode & stat.S_IROTH:
-            yield f"{name} holds a secret, and every user of this host may read it; chmod 0640 it"
+            yield f"{name} holds a secret, and every user of this host may read it; {PRIVATE}"
 
 
 def check(found: config.Config, listening: Sequence[socket.socket] = ()) -> daemon.Daemon:

@@ -142,7 +142,8 @@ def test_check_warns_of_a_secret_that_everybody_may_read(
     if where != "inline":
         (tmp_path / "gpuwatch.toml").chmod(0o644)
     assert command(tmp_path, "check", text) == 0
-    words = f"warning: {holder} holds a secret, and every user of this host may read it; chmod 0640 it\n"
+    words = f"warning: {holder} holds a secret, and every user of this host may read it; {config.PRIVATE}\n"
+    assert "chgrp gpuwatch" in config.PRIVATE  # who only takes the others' right away locks the daemon out
     assert capsys.readouterr().err == (words if mode == 0o644 else "")
 
 

@@ -1,6 +1,7 @@
 """What the documentation says is what the program does."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -83,14 +84,15 @@ def test_every_command_that_the_readme_shows_exists_and_has_help_with_an_example
         assert f"example: gpuwatch {name}" in done.stdout
 
 
-def test_the_configuration_that_the_readme_shows_is_right(tmp_path: Path) -> None:
+def test_the_configuration_that_the_readme_shows_is_right_with_the_files_that_it_makes(tmp_path: Path) -> None:
     (shown,) = re.findall(r"```toml\n(.*?)\n```", README, re.DOTALL)
-    for name in ("url", "secret"):
-        (tmp_path / name).write_text("https://receiver.example/hook" if name == "url" else "0123456789abcdef0123456789abcdef")
-        (tmp_path / name).chmod(0o600)
-        shown = shown.replace(f"/etc/gpuwatch/secrets/oncall-{name}", str(tmp_path / name))
+    (making,) = [block for block in re.findall(r"```sh\n(.*?)\n```", README, re.DOTALL) if "/etc/gpuwatch/secrets" in block]
+    making = making.replace("/etc/gpuwatch", str(tmp_path)).replace("sudo ", "").replace("-g gpuwatch", f"-g {os.getgid()}")
+    subprocess.run(["/bin/sh", "-ec", making], timeout=PATIENCE, check=True)
+    found_modes = {one.name: oct(one.stat().st_mode & 0o777) for one in (tmp_path / "secrets", *(tmp_path / "secrets").iterdir())}
+    assert found_modes == {"secrets": "0o750", "oncall-url": "0o640", "oncall-secret": "0o640"}
     path = tmp_path / "gpuwatch.toml"
-    path.write_text(shown)
+    path.write_text(shown.replace("/etc/gpuwatch", str(tmp_path)))
     found = config.load(path, Places(tmp_path, tmp_path, tmp_path))
     built = configuration.check(found)
     assert list(built.channels.by_name) == ["oncall"]

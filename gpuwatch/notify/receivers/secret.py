@@ -47,4 +47,4 @@ def mode(path: Path) -> str:
     except OSError:
         return "; the folder should let the daemon's user in"
     owner = f"uid {found.st_uid}, gid {found.st_gid}"
-    return f" (it is {filemode(found.st_mode)}, {owner}); chgrp it to the daemon's group and chmod 0640"
+    return f" (it is {filemode(found.st_mode)}, {owner}); chgrp gpuwatch (the daemon's group) and chmod 0640 it"

@@ -205,7 +205,7 @@ def test_a_secret_file_that_may_not_be_read_says_its_mode_and_what_to_do() -> No
         owner = file.stat()
         assert as_nobody(lambda: secret("secret", "", str(file))) == (
             f'secret_file: "{file}" cannot be read: Permission denied (it is ----------, uid {owner.st_uid}, '
-            f"gid {owner.st_gid}); chgrp it to the daemon's group and chmod 0640"
+            f"gid {owner.st_gid}); chgrp gpuwatch (the daemon's group) and chmod 0640 it"
         )
 
 
