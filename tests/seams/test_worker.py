@@ -13,9 +13,11 @@ import pytest
 
 from gpuwatch import config as configuration
 from gpuwatch.config import Config
+from gpuwatch.daemon.building import PROBED
 from gpuwatch.model.reading import Tier
 from gpuwatch.sampling.child import Child
 from gpuwatch.sources import wire
+from gpuwatch.sources.worker import SOURCES
 from tests.fakes.scripted import ROOT, Stage
 from tests.fakes.until import PATIENCE, SLOWER, until
 
@@ -81,6 +83,15 @@ def test_skipped_items_reach_their_source_alone(stage: Stage) -> None:
         if isinstance(frame, wire.Done):
             break
     assert (stage.read("alpha"), stage.read("beta")) == (["b"], ["a"])
+
+
+def test_workers_import_nothing_that_they_do_without() -> None:
+    """Each of these is memory for nothing, 0.1 to 2 MB, in every worker at once."""
+    sources = sorted({place.partition(":")[0] for name, place in SOURCES.items() if name in {"nvml", *PROBED}})
+    program = f"import sys, gpuwatch.sources.worker, {', '.join(sources)}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    spared = {"asyncio", "difflib", "email", "http", "importlib.resources", "psutil", "random", "socket", "sqlalchemy", "ssl"}
+    assert set() == spared & set(loaded.stdout.split())
 
 
 def test_the_process_bears_its_name_and_one_too_long_is_cut(stage: Stage) -> None:
