@@ -1,8 +1,9 @@
-"""Check or show the configuration.
+"""Check or show the configuration, or list its options.
 
 `check` builds everything as the daemon does, rules and receivers too, and exits 2 with file, key, what was found and what was
 expected at the first mistake. It names the files that it read, and warns of alerts that nobody would hear of and of secrets that
-everybody may read. `show` prints what is in force, defaults included, without secrets.
+everybody may read. `show` prints what is in force, defaults included, without secrets. `options` prints every option that there is,
+with its default and what it means, as Markdown.
 
 example: gpuwatch config check --config /etc/gpuwatch/gpuwatch.toml
 """
@@ -35,7 +36,7 @@ PRIVATE = (
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("what", choices=("check", "show"))
+    parser.add_argument("what", choices=("check", "show", "options"))
     add_config(parser)
 
 
@@ -62,6 +63,11 @@ def blaming(loaded: config.Loaded) -> Iterator[None]:
 
 def run(args: argparse.Namespace) -> int:
     """Check it, and print it where asked."""
+    if args.what == "options":
+        from gpuwatch.config import reference  # noqa: PLC0415 - the daemon, which begins here too, needs no page
+
+        print("\n".join(reference.page()))
+        return 0
     loaded = chosen(args)
     with blaming(loaded):
         built = check(loaded.config)

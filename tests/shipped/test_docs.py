@@ -14,6 +14,7 @@ from gpuwatch import config, shipped
 from gpuwatch.cli import COMMANDS, main
 from gpuwatch.cli import config as configuration
 from gpuwatch.client import Client
+from gpuwatch.config import reference
 from gpuwatch.export.families import FAMILIES
 from gpuwatch.export.process import ProcessText
 from gpuwatch.notify.receivers import RECEIVERS
@@ -29,6 +30,19 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 def test_the_page_of_metrics_is_made_from_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["metrics", "--markdown"]) == 0
     assert capsys.readouterr().out == (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_options_is_made_from_their_declarations(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "options"]) == 0
+    assert capsys.readouterr().out == (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+def test_every_option_has_its_sentence_and_no_sentence_is_of_none() -> None:
+    made = {table: list(reference.options(kind)) for table, kind in reference.tables(config.Config, "")}
+    assert {"http", "paths", "processes", "sources.dcgm", "sources.nvml", "gpus", "routes"} <= made.keys()
+    keys = [f"{table}.{field.encode_name}" for table, fields in made.items() for field, _ in fields]
+    assert sorted(reference.SENTENCES) == sorted(keys)
+    assert all(reference.TABLES[table] for table in made)
 
 
 def test_every_family_of_the_page_is_listed_and_what_a_library_adds_is_named(capsys: pytest.CaptureFixture[str]) -> None:
