@@ -2,8 +2,8 @@
 
 `check` builds everything as the daemon does, rules and receivers too, and exits 2 with file, key, what was found and what was
 expected at the first mistake. It names the files that it read, and warns of alerts that nobody would hear of and of secrets that
-everybody may read. `show` prints what is in force, defaults included, without secrets. `options` prints every option that there is,
-with its default and what it means, as Markdown.
+everybody may read. `show` prints what is in force, defaults included, without secrets. `options` prints every option
+that there is, with its default and what it means, as Markdown.
 
 example: gpuwatch config check --config /etc/gpuwatch/gpuwatch.toml
 """

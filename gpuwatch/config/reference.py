@@ -28,10 +28,10 @@ TABLES: Mapping[str, str] = MappingProxyType(
         "sources.kernel": "The kernel log: Xids, falls from the bus, AER, memory kills, disks.",
         "sources.probe": "The short-lived process that touches devices and mounts: PCI, file systems, sensors, InfiniBand.",
         "sources.smart": "SMART of disks, read by smartctl, which needs root or the capabilities of the unit.",
-        "sources.dcgm": "DCGM beside NVML: SM activity, occupancy, pipes, DRAM, PCIe and NVLink rates of GPUs from Volta on, and of"
-        " MIG instances.\ngpuwatch starts no host engine: with `exporter` it reads the page of a dcgm-exporter that runs, with"
-        " `dmon` it calls\n`dcgmi dmon`, where only `nv-hostengine` runs. Where NVML has a number, that one counts. GPUs that only"
-        " DCGM tells of\n(the exporter may be another host's) are not counted as this host's.\n\n"
+        "sources.dcgm": "DCGM beside NVML: SM activity, occupancy, pipes, DRAM, PCIe and NVLink rates of GPUs from Volta on,"
+        " and of MIG instances.\ngpuwatch starts no host engine: with `exporter` it reads the page of a dcgm-exporter that runs, with"
+        " `dmon` it calls\n`dcgmi dmon`, where only `nv-hostengine` runs. Where NVML has a number, that one counts. GPUs that"
+        " only DCGM tells of\n(the exporter may be another host's) are not counted as this host's.\n\n"
         '```toml\n[sources.dcgm]\nenabled = true\nmode = "exporter"                       # or "dmon"\n'
         'url = "http://127.0.0.1:9400/metrics"   # of the dcgm-exporter\n```',
         "sources.simulated": "A simulated host in place of the real one, as `gpuwatch demo` has it: nothing else is read then.",
@@ -114,8 +114,8 @@ def page() -> Iterator[str]:
     """Yield the lines of the page."""
     yield from ("# Configuration", "")
     yield "Made by `gpuwatch config options`. Without any file everything works. As root it is `/etc/gpuwatch/gpuwatch.toml` (a"
-    yield "user's: `~/.config/gpuwatch/gpuwatch.toml`), and `conf.d/*.toml` beside it is merged in name order. `gpuwatch config check`"
-    yield "says what is wrong, `gpuwatch config show` what is in force. A changed file is taken up by a restart."
+    yield "user's: `~/.config/gpuwatch/gpuwatch.toml`), and `conf.d/*.toml` beside it is merged in name order. `gpuwatch config"
+    yield "check` says what is wrong, `gpuwatch config show` what is in force. A changed file is taken up by a restart."
     yield ""
     yield f"A duration is a number with a unit ({', '.join(SECONDS)}), a size one with {', '.join(BYTES)}; both are strings:"
     yield '`every = "10s"`. Rules (`[rules.NAME]`) are in the README, `[[receivers]]` in [receivers.md](receivers.md).'
