@@ -29,9 +29,10 @@ TABLES: Mapping[str, str] = MappingProxyType(
         "sources.probe": "The short-lived process that touches devices and mounts: PCI, file systems, sensors, InfiniBand.",
         "sources.smart": "SMART of disks, read by smartctl, which needs root or the capabilities of the unit.",
         "sources.dcgm": "DCGM beside NVML: SM activity, occupancy, pipes, DRAM, PCIe and NVLink rates of GPUs from Volta on,"
-        " and of MIG instances.\ngpuwatch starts no host engine: with `exporter` it reads the page of a dcgm-exporter that runs, with"
-        " `dmon` it calls\n`dcgmi dmon`, where only `nv-hostengine` runs. Where NVML has a number, that one counts. GPUs that"
-        " only DCGM tells of\n(the exporter may be another host's) are not counted as this host's.\n\n"
+        " and of MIG instances.\n"
+        "gpuwatch starts no host engine: with `exporter` it reads the page of a dcgm-exporter that runs, with `dmon` it calls\n"
+        "`dcgmi dmon`, where only `nv-hostengine` runs. Where NVML has a number, that one counts. GPUs that only DCGM tells of\n"
+        "(the exporter may be another host's) are not counted as this host's.\n\n"
         '```toml\n[sources.dcgm]\nenabled = true\nmode = "exporter"                       # or "dmon"\n'
         'url = "http://127.0.0.1:9400/metrics"   # of the dcgm-exporter\n```',
         "sources.simulated": "A simulated host in place of the real one, as `gpuwatch demo` has it: nothing else is read then.",
