@@ -17,13 +17,13 @@ def named(name: str) -> tuple[Metric, ...]:
     """Return the metrics of one subject that a name means; raises UnknownMetricError.
 
     A name is an id (`temperature_celsius_core`), or a family, which means all of its members (`gpuwatch_gpu_temperature_celsius`,
-    `temperature_celsius`). Where several subjects have it, the GPU's are meant, or those of the subject before it
+    `gpu_temperature_celsius`, `temperature_celsius`). Where several subjects have it, the GPU's are meant, or those of the subject before it
     (`mig.memory_used_bytes`).
     """
     subject, _, rest = name.rpartition(".")
     meant: dict[Subject, list[Metric]] = {}
     for metric in METRICS:
-        if name == metric.family or (subject in {"", metric.subject.name} and rest in {metric.id, stem(metric)}):
+        if metric.family in {name, f"gpuwatch_{name}"} or (subject in {"", metric.subject.name} and rest in {metric.id, stem(metric)}):
             meant.setdefault(metric.subject, []).append(metric)
     kept = {
         one: tuple(metric for metric in metrics if not metric.internal)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.catalogue import METRICS, disk, gpu, mig, process
+from gpuwatch.catalogue import METRICS, derived, disk, events, gpu, mig, process
 from gpuwatch.catalogue.named import UnknownMetricError, named
 from gpuwatch.model.metric import Metric
 
@@ -18,6 +18,10 @@ from gpuwatch.model.metric import Metric
         ("temperature_celsius_core", [gpu.TEMPERATURE["core"]]),
         ("temperature_celsius", list(gpu.TEMPERATURE.values())),
         ("gpuwatch_gpu_temperature_celsius", list(gpu.TEMPERATURE.values())),
+        ("gpu_temperature_celsius", list(gpu.TEMPERATURE.values())),
+        ("gpu_up", [derived.UP]),
+        ("xid_errors_total", [events.XID_ERRORS]),
+        ("gpu_energy_joules_total", [gpu.ENERGY]),  # and not those of users and jobs, who have a family of that end
         ("disk.temperature_celsius", [disk.TEMPERATURE]),
         ("gpuwatch_disk_temperature_celsius", [disk.TEMPERATURE]),
         ("memory_used_bytes", [gpu.MEMORY_USED]),
