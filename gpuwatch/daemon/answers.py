@@ -1,8 +1,9 @@
 """What the daemon says of itself: is it ready, and how is everything. Pure, over the view and the rooms' own words."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from gpuwatch.catalogue import derived, disk, gpu, host
 from gpuwatch.daemon.cards import of_cards, state
@@ -11,8 +12,7 @@ from gpuwatch.model.silence import Silence
 from gpuwatch.model.view import Entry, View
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the answers are made of."""
 
     view: View
@@ -33,7 +33,7 @@ class Facts:
     judging: Sequence[str]  # detectors and rules that fail
     receivers: Sequence[str]  # who is told, by name
     notes: Sequence[str]  # what was said at start
-    release: Mapping[str, Any] = field(default_factory=dict)  # whether the GPUs are released
+    release: Mapping[str, Any] = {}  # whether the GPUs are released
     unheard: Sequence[str] = ()  # which alerts are sent to nobody although there are receivers
 
 
@@ -78,8 +78,10 @@ def troubles(view: View) -> list[str]:
             lines.append(f"{name}: {entry.fault.kind}: {entry.fault.words}")
         elif entry.values.get(derived.UP) == 0 and not is_released:
             lines.append(f"{name}: {state(entry, derived.DOWN_REASON)}")
-    for subject in (disk.DISK, disk.FILESYSTEM, gpu.DCGM):
-        lines += [f"{entry.target}: {entry.fault.kind}: {entry.fault.words}" for entry in view.of(subject) if entry.fault]
+    faulty = [entry for subject in (disk.DISK, disk.FILESYSTEM, gpu.DCGM) for entry in view.of(subject) if entry.fault]
+    # A DCGM that is down is the trouble of its collector.
+    faulty = [entry for entry in faulty if entry.values.get(gpu.DCGM_UP) != 0]
+    lines += [f"{entry.target}: {entry.fault.kind}: {entry.fault.words}" for entry in faulty if entry.fault]
     return lines
 
 

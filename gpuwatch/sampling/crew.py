@@ -9,9 +9,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import msgspec
+from msgspec.structs import replace
 
 from gpuwatch import config as configuration
 from gpuwatch.config import Config
@@ -40,6 +40,7 @@ from gpuwatch.sampling.events import (
     Tick,
     Wanted,
 )
+from gpuwatch.sampling.faults import Faults
 from gpuwatch.sampling.mailbox import Mailbox
 from gpuwatch.sources import wire
 
@@ -53,8 +54,7 @@ LISTENED = 1.0  # seconds in which the listener of a process that has ended come
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Member:
+class Member(msgspec.Struct):
     """A process of the crew and the thread that listens to it."""
 
     process: Process
@@ -94,6 +94,7 @@ class Crew:
         self._last: dict[str, float] = {}  # wall time of the last reading of each source
         self._stop_at: float | None = None  # monotonic
         self._bug: str = ""
+        self._faults = Faults(clock.mono)
         self._is_to_pause = self._is_paused = False  # as wanted by others, and as the plan knows it
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -125,6 +126,12 @@ class Crew:
     def readings(self, wall: float) -> list[Reading]:
         """Return the collector's own numbers."""
         report = self._plan.report(self._clock.mono())
+        failing = {
+            source: replace(standing, success=False)
+            for source, standing in report.standings.items()
+            if standing.success and self._faults.of(source)
+        }
+        report = replace(report, standings={**report.standings, **failing})
         return [*tally.readings(report, dict(self._last), wall), tally.dropped(self.name, self._events.dropped, wall)]
 
     def pids(self) -> list[int]:
@@ -133,7 +140,10 @@ class Crew:
 
     def problem(self) -> str:
         """Return "" or why the collector gives nothing."""
-        return self._plan.report(self._clock.mono()).problem
+        problem = self._plan.report(self._clock.mono()).problem
+        if problem or self._is_paused:
+            return problem
+        return "; ".join(filter(None, (self._faults.of(source) for source in self.sources)))
 
     def _run(self) -> None:
         self._take_stock()
@@ -274,7 +284,8 @@ class Crew:
             return
         self._post(reading)
         source = self.sources[0] if len(self.sources) == 1 else reading.source
-        self._last[source] = reading.at
+        if self._faults.take(reading):
+            self._last[source] = reading.at
         if self._hears:
             self._events.put(Heard(worker, source, frame.key, begins=False))
 

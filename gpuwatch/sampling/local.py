@@ -9,6 +9,7 @@ from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.sampling import tally
 from gpuwatch.sampling.events import Report, Standing
+from gpuwatch.sampling.faults import Faults
 from gpuwatch.sampling.mailbox import Mailbox
 from gpuwatch.sources.source import Candid, Source
 
@@ -20,14 +21,15 @@ log = logging.getLogger(__name__)
 class LocalAnswer:
     """The Answer that the source gets for one ask."""
 
-    def __init__(self, post: Callable[[Reading], None], happened: Callable[[Event], None]) -> None:
-        self._post, self._happened = post, happened
-        self.last: float | None = None  # wall time of the last reading
+    def __init__(self, post: Callable[[Reading], None], happened: Callable[[Event], None], faults: Faults) -> None:
+        self._post, self._happened, self._faults = post, happened, faults
+        self.last: float | None = None  # wall time of the last reading that gave something
 
     def reading(self, reading: Reading) -> None:
         """Hand the reading on."""
         self._post(reading)
-        self.last = reading.at
+        if self._faults.take(reading):
+            self.last = reading.at
 
     def event(self, event: Event) -> None:
         """Hand the event on."""
@@ -68,6 +70,7 @@ class Local:
         self._success: bool | None = None
         self._last: float | None = None
         self._bug = ""
+        self._faults = Faults(clock.mono)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -116,7 +119,8 @@ class Local:
         return self._bug or self._trouble()
 
     def _trouble(self) -> str:
-        return self._source.problem() if isinstance(self._source, Candid) else ""
+        said = self._source.problem() if isinstance(self._source, Candid) else ""
+        return said or self._faults.of(self.name)
 
     def _waited(self) -> float:
         now = self._clock.mono()
@@ -130,7 +134,7 @@ class Local:
                 self._round(tier)
 
     def _round(self, tier: Tier) -> None:
-        answer = LocalAnswer(self._post, self._happened)
+        answer = LocalAnswer(self._post, self._happened, self._faults)
         started, bug = self._clock.mono(), ""
         try:
             self._source.ask(tier, frozenset(), answer)

@@ -8,11 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpuwatch.catalogue import gpu
+from gpuwatch.catalogue import gpu, own
 from gpuwatch.config import Config, Dcgm, Sources
+from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Tier
+from gpuwatch.sampling.events import Patience
 from gpuwatch.sampling.once import once
+from gpuwatch.sampling.probe import Probe
 from gpuwatch.sources.dcgm.dmon import ALL, COMMON, Dmon
 from gpuwatch.sources.program import Runner
 from tests.fakes.clock import FakeClock
@@ -186,3 +189,28 @@ def test_a_dcgmi_that_cannot_be_started_is_said(tmp_path: Path, clock: FakeClock
 def test_one_reading_of_the_source_goes_through_a_worker(fake: FakeDcgmi) -> None:
     found = once(["dcgm"], config(fake.program), 30.0)
     assert (found.problem, [one.target.key for one in found.readings]) == ("", ["", UUIDS[0], UUIDS[1]])
+
+
+def test_dcgmi_that_is_missing_is_the_trouble_of_its_collector_and_one_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    patience, quiet = Patience(deadline=30.0), (lambda _: None)
+    crew = Probe(
+        "gpuwatch-dcgm",
+        ["dcgm"],
+        config=config(tmp_path / "missing"),
+        post=quiet,
+        happened=quiet,
+        clock=SystemClock(),
+        patience=patience,
+    )
+    crew.start()
+    try:
+        for _ in range(2):
+            crew.ask(Tier.NORMAL)
+            until(lambda: crew.problem().startswith("no_dcgmi: "))
+        until(lambda: crew.readings(0.0)[0].values.get(own.COLLECTOR_SUCCESS) == 0.0)
+        assert own.COLLECTOR_LAST_SUCCESS not in crew.readings(0.0)[0].values
+    finally:
+        crew.stop(5)
+    assert ["no_dcgmi" in line for line in caplog.messages] == [True]

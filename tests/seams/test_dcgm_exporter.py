@@ -6,11 +6,12 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from gpuwatch.catalogue import gpu, mig
+from gpuwatch.catalogue import gpu, mig, own
 from gpuwatch.config import Config, Dcgm, Sources
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.sampling.board import Board
+from gpuwatch.sampling.local import Local
 from gpuwatch.sampling.once import once
 from gpuwatch.sources.dcgm.exporter import FORGET, LIMIT, STALE, Exporter
 from gpuwatch.sources.dcgm.page import LINES
@@ -18,6 +19,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.dcgm_page import UUIDS, page, row
 from tests.fakes.host import Answers
 from tests.fakes.receiver import LOGIN_PAGE, REDIRECT, Answer, Receiver
+from tests.fakes.until import until
 
 PAGE = page({"DCGM_FI_PROF_SM_ACTIVE": "0.5", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": "1000"}, gpus=2)
 DEADLINE = 1.0
@@ -252,3 +254,31 @@ def test_nvml_and_dcgm_are_merged_on_the_uuid_and_nvml_is_believed_first(exporte
 def test_one_reading_of_the_source_goes_through_a_worker(exporter: Receiver) -> None:
     found = once(["dcgm"], config(exporter.url), 30.0)
     assert (found.problem, [one.target.key for one in found.readings]) == ("", ["", UUIDS[0], UUIDS[1]])
+
+
+def test_an_exporter_that_dies_is_the_trouble_of_its_collector_and_two_lines_in_the_log(
+    exporter: Receiver, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gpuwatch")
+    came: list[Reading] = []
+    source = Exporter(config(exporter.url), clock)
+    local = Local("dcgm", source, post=came.append, happened=lambda _: None, clock=clock, deadline=60)
+    local.start()
+
+    def asked() -> tuple[float | None, str]:
+        """Have the page read once; return what the collector says of that."""
+        done = len([one for one in came if one.target.subject is gpu.DCGM])
+        local.ask(Tier.NORMAL)
+        until(lambda: len([one for one in came if one.target.subject is gpu.DCGM]) > done and not local._open)
+        return local.readings(0.0)[0].values.get(own.COLLECTOR_SUCCESS), local.problem().partition(":")[0]
+
+    assert asked() == (1.0, "")
+    exporter.always = Answer(body=b"# nothing of DCGM\n")
+    assert [asked(), asked()] == [(0.0, "not_dcgm")] * 2
+    exporter.always = Answer(body=PAGE.encode())
+    assert asked() == (1.0, "")
+    local.stop(5)
+    assert [line.split(": ")[2] if line.count(": ") > 1 else line for line in caplog.messages] == [
+        "not_dcgm",
+        "dcgm: dcgm is well again after 0 s",
+    ]

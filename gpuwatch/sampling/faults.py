@@ -1,0 +1,79 @@
+"""What sources say of things that are in trouble: said in the log once when it begins and once when it ends.
+
+A source that answers with a fault has answered: no deadline and no supervisor speaks of it. Nor can a source in a short-lived
+worker say it only once, since it knows no earlier round. So it is said here, where all readings come by. Not said are GPUs, their
+driver and the kernel log: their sources live as long as the daemon and say it themselves.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+from gpuwatch.catalogue.disk import DISK, FILESYSTEM, MD
+from gpuwatch.catalogue.gpu import DCGM
+from gpuwatch.model.escape import printable
+from gpuwatch.model.reading import Fault, Reading
+from gpuwatch.model.target import Target
+
+SAID = frozenset((DCGM, DISK, FILESYSTEM, MD))
+SUPERVISED = frozenset(("hung",))  # what does not return is said by the supervisor
+FORGET = 86400.0  # seconds after which a thing that nobody told of any more (a disk that was pulled) has no trouble
+WORDS = 300  # bytes of what a source says that go into one line
+
+log = logging.getLogger(__name__)
+
+
+class Trouble(msgspec.Struct):
+    """What is wrong with one thing, since when and when it was last told (monotonic)."""
+
+    fault: Fault
+    since: float
+    last: float
+    stops: bool  # the source as a whole gives nothing
+
+
+class Faults:
+    """The things of one collector that are in trouble; used by any thread."""
+
+    def __init__(self, mono: Callable[[], float]) -> None:
+        self._mono = mono
+        self._lock = threading.Lock()
+        self._troubles: dict[tuple[str, Target], Trouble] = {}
+
+    def take(self, reading: Reading) -> bool:
+        """Take in a reading and say what has changed; return whether it gives more than that its source gives nothing."""
+        fault = reading.fault
+        if reading.target.subject not in SAID or (fault is None and not self._troubles):
+            return True
+        stops = fault is not None and reading.target.key == "" and not any(reading.values.values())  # all there is, and not up
+        if fault is None or fault.kind not in SUPERVISED:
+            self._change(reading, fault, stops)
+        return not stops
+
+    def _change(self, reading: Reading, fault: Fault | None, stops: bool) -> None:
+        key, now = (reading.source, reading.target), self._mono()
+        with self._lock:
+            before = self._troubles.pop(key, None)
+            for old in [one for one, trouble in self._troubles.items() if now - trouble.last > FORGET]:
+                del self._troubles[old]
+            if fault is None:
+                if before is not None and not self._is_told(reading.source, before.fault):
+                    log.info("%s: %s is well again after %.0f s", reading.source, reading.target, now - before.since)
+                return
+            is_same = before is not None and before.fault.kind == fault.kind
+            if not is_same and not self._is_told(reading.source, fault):
+                log.warning("%s: %s: %s: %s", reading.source, reading.target, fault.kind, printable(fault.words, WORDS))
+            since = before.since if before is not None else now
+            self._troubles[key] = Trouble(fault, since, now, stops)
+
+    def of(self, source: str) -> str:
+        """Return "" or why this source as a whole gives nothing."""
+        with self._lock:
+            found = [trouble.fault for (who, _), trouble in self._troubles.items() if who == source and trouble.stops]
+        return next((f"{fault.kind}: {printable(fault.words, WORDS)}" for fault in found), "")
+
+    def _is_told(self, source: str, fault: Fault) -> bool:
+        """Say whether another thing has the same trouble: that smartctl is missing is one line, not one a disk."""
+        return any(who == source and trouble.fault == fault for (who, _), trouble in self._troubles.items())
