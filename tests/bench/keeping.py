@@ -5,10 +5,11 @@ import os
 import random
 import sqlite3
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from gpuwatch import config
 from gpuwatch.model.metric import Kind, Metric

@@ -43,7 +43,10 @@ url = "http://127.0.0.1:9/"
         self.running.start()
         if watched:
             self.watch = Watch(self.running.pid, tuple(SHORT))  # from the start: the first round of SMART comes with it
-        full = until_full(self.port, lambda page: page.count(TEMPERATURES) >= GPUS, 20.0)
+        try:
+            full = until_full(self.port, lambda page: page.count(TEMPERATURES) >= GPUS, 20.0)
+        except TimeoutError as error:
+            raise RuntimeError(f"{error}; its log ends: {self.running.said()[-1000:]}") from None
         spent = spent_below(self.running.pid)
         return full - began, spent, waited(self.running.pid)
 
