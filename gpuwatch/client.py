@@ -87,15 +87,20 @@ class Client:
     """Asks one place. Each question is a connection of its own; any thread may ask."""
 
     def __init__(
-        self, address: str, password_file: str | Path | None = None, ca_file: str | Path | None = None, who: str = "gpuwatch"
+        self,
+        address: str,
+        password_file: str | Path | None = None,
+        ca_file: str | Path | None = None,
+        who: str = "gpuwatch",
+        otherwise: str = "",
     ) -> None:
         """Raises ValueError for an address that is none. The files are read when asked, so that renewed ones count.
 
-        `who` is what should answer there, for the words of an error.
+        `who` is what should answer there, and `otherwise` what to do where nobody does, for the words of an error.
         """
         self.place = place(address)
         self._password_file, self._ca_file = password_file, ca_file
-        self._who = who
+        self._who, self._otherwise = who, otherwise
 
     def get(self, path: str, seconds: float = SECONDS, limit: int = BODY_LIMIT) -> Reply:
         """Ask for a path; raises Unreachable when there is no whole answer within the time and `limit` bytes."""
@@ -124,7 +129,7 @@ class Client:
             words = f"does not answer as an HTTP server does ({type(error).__name__}){self._other_scheme(error)}"
             raise Unreachable(f"{self.place}: {words}", asked=asked) from None
         except OSError as error:
-            words = f"{reason(error, self._who)}{self._other_scheme(error)}"
+            words = f"{reason(error, self._who, self._otherwise)}{self._other_scheme(error)}"
             raise Unreachable(f"{self.place}: {words}", asked=asked) from None
 
     def _other_scheme(self, error: Exception) -> str:
@@ -294,10 +299,10 @@ def left(deadline: float) -> float:
     return seconds
 
 
-def reason(error: OSError, who: str) -> str:
+def reason(error: OSError, who: str, otherwise: str) -> str:
     """Say why there is no connection."""
     if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-        return f"nobody answers there; is {who} running?"
+        return f"nobody answers there; is {who} running?{otherwise}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message}); name the certificate of its authority with --ca-file"
     if isinstance(error, ssl.SSLError):

@@ -75,6 +75,6 @@ def dispatch(words: Sequence[str]) -> int:
     args = parser.parse_args(words[1:])
     try:
         return int(module.run(args))
-    except ConfigError as error:
-        print(error, file=sys.stderr)
+    except ConfigError as error:  # a file is named in it; an option is one of this command
+        print(f"gpuwatch {name}: {error}" if error.place.startswith("--") else error, file=sys.stderr)
         return CALLERS_MISTAKE

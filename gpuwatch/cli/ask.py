@@ -18,6 +18,7 @@ from gpuwatch.model.escape import printable
 from gpuwatch.places import places
 
 SYSTEM = Path("/run/gpuwatch/gpuwatch.sock")
+OF_DEMO = " A demo is reached by the --socket that it prints, or by --host and its address."
 PATIENCE = 10.0  # seconds for an answer to a change: the daemon gives its disk three
 WRONG: Mapping[int, int] = MappingProxyType({400: CALLERS_MISTAKE})  # the question makes no sense
 IN_TIME = 504  # the daemon goes on with what it could not answer in time
@@ -85,8 +86,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 def client(args: argparse.Namespace) -> Client:
     """Return the client for the daemon that was named, or for the one of this user, or of this host."""
     where = args.host or (str(Path(args.socket).absolute()) if args.socket else nearest(args.config))
+    otherwise = "" if args.host or args.socket or args.config else OF_DEMO
     try:
-        return Client(where, password_file=args.password_file, ca_file=args.ca_file)
+        return Client(where, password_file=args.password_file, ca_file=args.ca_file, otherwise=otherwise)
     except ValueError as error:
         raise config.ConfigError("--host" if args.host else "--socket", "", str(error)) from None
 

@@ -108,7 +108,8 @@ def of_file(args: argparse.Namespace) -> int:
         print(json.dumps({"events": msgspec.to_builtins(found), "stories": [shown(story) for story in stories]}, indent=1))
     else:
         print("\n".join([line(one) for one in found]) or "this log tells of nothing that gpuwatch knows")
-        print("\n".join(text for story in stories for text in ("", *paragraph(story))))
+        for story in stories:
+            print("\n".join(("", *paragraph(story))))
     return int(any(story.severity is not Severity.INFO for story in stories))
 
 

@@ -145,10 +145,17 @@ def table(columns: Sequence[Line], found: HistoryDocument) -> Iterator[str]:
 def heading(one: Line, columns: Sequence[Line]) -> str:
     """Return what a column is of: its GPU or its first labels, and the member of the family where several are shown."""
     labels = {name: value for name, value in one.labels.items() if name != "uuid" and value}
-    words = [f"GPU {value}" if name == "gpu" else value for name, value in labels.items()]
+    words = [called(name, value) for name, value in labels.items()]
     if any(other.metric != one.metric for other in columns):
         words += one.members.values()
     return printable(" ".join(words) or one.key or one.subject, WIDTH)
+
+
+def called(name: str, value: str) -> str:
+    """Return a label as people say it: GPU 0, nvme0n1; a number alone says nothing: instance 1, link 3, pid 4711."""
+    if name == "gpu":
+        return f"GPU {value}"
+    return f"{name.removeprefix('gpu_')} {value}" if value.isdecimal() else value
 
 
 def written(numbers: Sequence[float | None], unit: str, *, alone: bool) -> str:

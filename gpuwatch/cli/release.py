@@ -101,11 +101,18 @@ def say(answer: dict[str, Any], out: TextIO) -> None:
     if others.found:
         print(printable(f"still open by: {others}", 2000), file=out)
     if others.hidden:
-        print(f"{others.hidden} processes of others could not be looked into; as root all are seen", file=out)
+        print(unseen(others.hidden, root=os.geteuid() == 0), file=out)
     elif not others.is_whole:
         print("not all processes could be looked into in time", file=out)
     elif not others.found:
         print("nobody has /dev/nvidia* open", file=out)
+
+
+def unseen(count: int, *, root: bool) -> str:
+    """Say how many processes could not be looked into. Even root may not everywhere: in a container, say."""
+    them = "1 process of somebody else" if count == 1 else f"{count} processes of others"
+    why = "not even this root may (a container, or no CAP_SYS_PTRACE)" if root else "root may"
+    return f"{them} could not be looked into: {why}"
 
 
 class Child:

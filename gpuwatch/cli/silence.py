@@ -15,7 +15,6 @@ example: gpuwatch silence --for 2h --comment "fans are changed"
 import argparse
 import json
 import sys
-import time
 from typing import Any
 
 from gpuwatch.cli import ask
@@ -86,7 +85,7 @@ def made(reply: Reply) -> int:
     """Say that the silence is made."""
     answer = reply.json()
     silence = answer["silence"]
-    print(printable(f"{silence['id']}  silenced: {of_silence(silence, time.time())}", 1000))
+    print(printable(f"{silence['id']}  silenced: {of_silence(silence, silence['starts_at'])}", 1000))
     return warned(answer)
 
 

@@ -230,6 +230,8 @@ def test_nobody_there_is_said_for_sockets_and_ports(tmp_path: Path) -> None:
     for address in (str(tmp_path / "none.sock"), str(tmp_path / "stale.sock"), f"127.0.0.1:{port}"):
         with pytest.raises(Unreachable, match=r"nobody answers there; is gpuwatch running\?"):
             Client(address).get("/a")
+    with pytest.raises(Unreachable, match=r"is gpuwatch running\? Or a demo\.$"):
+        Client(str(tmp_path / "none.sock"), otherwise=" Or a demo.").get("/a")
 
 
 def test_a_name_that_does_not_exist_is_said() -> None:

@@ -18,7 +18,7 @@ def shell(words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_log_from_a_closed_standard_input_is_the_callers_mistake() -> None:
     done = shell("events --file - <&-")
-    assert (done.returncode, done.stderr) == (2, "--file: -: Bad file descriptor\n")
+    assert (done.returncode, done.stderr) == (2, "gpuwatch events: --file: -: Bad file descriptor\n")
 
 
 def test_a_closed_standard_output_costs_the_output_only(tmp_path: Path) -> None:

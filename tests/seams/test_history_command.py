@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.catalogue import gpu
+from gpuwatch.catalogue import gpu, mig
 from gpuwatch.cli import main
 from gpuwatch.client import Client
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.past import Past, Question, Series
+from gpuwatch.model.target import Target
 from gpuwatch.store import Store
 from gpuwatch.store.history import Round
 from tests.fakes.happenings import told, xid
@@ -113,6 +114,18 @@ def test_a_longer_step_shows_the_lowest_and_highest_of_one_gpu(
     assert all(" (" in line and " to " in line for line in lines[1:-1])
 
 
+def test_a_number_that_a_column_is_of_says_what_it_numbers(
+    store: Store, served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = {"gpu": "0", "uuid": UUIDS[0], "gpu_instance": "1"}
+    half = Target(subject=mig.MIG, key=f"{UUIDS[0]}/1", labels=labels)
+    store._rounds.put(Round(moment(0), ((half, {"memory_used_bytes": 1.0}),)))
+    store._writer.wake()
+    until(lambda: len(store.rows(mig.MIG, [mig.MIG_MEMORY_USED], 0, 2e9)) == 1)
+    assert main(command(served, "mig.memory_used_bytes")) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "time                 GPU 0 instance 1"
+
+
 def test_json_is_the_document_of_the_daemon(store: Store, served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     fill(store)
     asked = f"/api/v1/history?metric=gpu.power_watts&gpu=1&since={BEGAN - 5:.0f}&until={moment(30):.0f}"
@@ -161,12 +174,15 @@ def test_where_there_is_nothing_it_says_why(store: Store, served: Served, capsys
         (["power_watts", "--target", "nope"], "gpuwatch history: the history has no gpu with target=nope; it has gpu=0, gpu=1\n"),
         (
             ["power_watts", "--since", "yesterday"],
-            "--since: expected a time ago such as 6h or 7d, seconds since 1970, or a time",
+            "gpuwatch history: --since: expected a time ago such as 6h or 7d, seconds since 1970, or a time",
         ),
         (["power_watts", "--until", "9h"], "gpuwatch history: until: expected a time after since\n"),
-        (["power_watts", "--limit", "0"], "--limit: expected a number from 10 to 10000, got 0\n"),
-        (["power_watts", "--label", "gpu"], "--label: expected a label and its value, such as device=nvme0n1, got 'gpu'\n"),
-        (["power_watts", "--label", "metric=x"], "--label: expected a label and its value"),
+        (["power_watts", "--limit", "0"], "gpuwatch history: --limit: expected a number from 10 to 10000, got 0\n"),
+        (
+            ["power_watts", "--label", "gpu"],
+            "gpuwatch history: --label: expected a label and its value, such as device=nvme0n1, got 'gpu'\n",
+        ),
+        (["power_watts", "--label", "metric=x"], "gpuwatch history: --label: expected a label and its value"),
         (["power_watts", "--label", "sinse=x"], "gpuwatch history: 'sinse' is not known here; for power_watts known are "),
         (
             ["power_watts", "--label", "uuid=\udcff"],

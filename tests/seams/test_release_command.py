@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.cli import main
+from gpuwatch.cli.release import unseen
 from gpuwatch.client import Client, Reply
 from gpuwatch.export.access import OVER_TCP, name_of
 from gpuwatch.export.release import LONGEST
@@ -227,3 +228,11 @@ def test_an_answer_of_something_else_is_said(tmp_path: Path, capsys: Said, body:
 
 def test_the_state_over_http_is_everybodys(served: Served) -> None:
     assert json.loads(Client(served.address).get("/api/v1/release").body)["state"] == "attached"
+
+
+def test_who_could_not_be_looked_into_is_counted_and_root_is_not_told_to_be_root() -> None:
+    assert [unseen(1, root=False), unseen(2, root=False)] == [
+        "1 process of somebody else could not be looked into: root may",
+        "2 processes of others could not be looked into: root may",
+    ]
+    assert unseen(3, root=True).endswith(": not even this root may (a container, or no CAP_SYS_PTRACE)")

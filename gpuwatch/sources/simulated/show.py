@@ -105,9 +105,14 @@ def of_gpu(card: Card, tier: Tier) -> Mapping[Metric, float]:
     return values
 
 
+def whole(values: Mapping[Metric, float]) -> Mapping[Metric, float]:
+    """Return the values with whole bytes, as every real device counts them."""
+    return {metric: float(round(value)) if metric.unit == "bytes" else value for metric, value in values.items()}
+
+
 def gpu_reading(card: Card, target: Target, tier: Tier, at: float) -> Reading:
     """Return one look at one card: everything lost with a fault where it is off the bus or hangs."""
-    values = of_gpu(card, tier)
+    values = whole(of_gpu(card, tier))
     if card.lost or card.hung:
         why = Absence.LOST if card.lost else Absence.LATE
         fault = LOST if card.lost else HUNG
@@ -123,7 +128,7 @@ def host_values(simulated: SimulatedHost, tier: Tier, booted: float) -> Mapping[
         return {host.BOOT_TIME: booted, host.CPU_CORES: float(simulated.cores)}
     if tier is Tier.NORMAL:
         return {}
-    return {
+    values = {
         host.CPU_SECONDS["user"]: simulated.user,
         host.CPU_SECONDS["system"]: simulated.system,
         host.CPU_SECONDS["idle"]: simulated.idle,
@@ -133,6 +138,7 @@ def host_values(simulated: SimulatedHost, tier: Tier, booted: float) -> Mapping[
         host.MEMORY_SIZE: float(HOST_MEMORY),
         host.MEMORY_AVAILABLE: HOST_MEMORY - simulated.memory_used,
     }
+    return whole(values)
 
 
 def disk_target(drive: SimulatedDisk) -> Target:
@@ -154,7 +160,7 @@ def disk_readings(drive: SimulatedDisk, tier: Tier, at: float) -> Iterator[Readi
             disks.DISK_IO["write"]: drive.written_bytes,
             disks.DISK_IO_TIME: drive.busy,
         }
-        yield Reading(source="host", tier=tier, target=target, at=at, took=0.0, values=values)
+        yield Reading(source="host", tier=tier, target=target, at=at, took=0.0, values=whole(values))
     if tier is not Tier.SLOW:
         return
     verdict = "fail" if drive.spare < 0.1 else "warn" if drive.wear >= 1 else "ok"
@@ -171,7 +177,7 @@ def disk_readings(drive: SimulatedDisk, tier: Tier, at: float) -> Iterator[Readi
         disks.LIFETIME_BYTES["write"]: 1e14 + drive.written_bytes,
         **disks.VERDICT.at(verdict),
     }
-    yield Reading(source="smart", tier=tier, target=target, at=at, took=0.0, values=values)
+    yield Reading(source="smart", tier=tier, target=target, at=at, took=0.0, values=whole(values))
     mount = "/" if drive.index == 0 else f"/data{drive.index}"
     values = {
         disks.FILESYSTEM_SIZE: DISK_SIZE,
@@ -181,7 +187,7 @@ def disk_readings(drive: SimulatedDisk, tier: Tier, at: float) -> Iterator[Readi
         disks.FILESYSTEM_ERRORS: 0.0,
     }
     place = Target(subject=disks.FILESYSTEM, key=mount, labels={"mountpoint": mount, "fstype": "ext4"})
-    yield Reading(source="filesystem", tier=tier, target=place, at=at, took=0.0, values=values)
+    yield Reading(source="filesystem", tier=tier, target=place, at=at, took=0.0, values=whole(values))
 
 
 def pci_reading(card: Card, at: float) -> Reading:

@@ -54,6 +54,17 @@ class Answers:
         self.rounds += 1
 
 
+def test_bytes_are_whole_on_every_card_and_disk() -> None:
+    clock, answers = FakeClock(), Answers()
+    simulated = source(Config(sources=Sources(simulated=Simulated(enabled=True, scenario=str(DEMO)))), clock)
+    for tier in (*Tier, *Tier):
+        clock.forward(37.3)
+        simulated.ask(tier, frozenset(), answers)
+    amounts = [value for one in answers.readings for metric, value in one.values.items() if metric.unit == "bytes"]
+    assert len(amounts) > 50
+    assert [value for value in amounts if not value.is_integer()] == []
+
+
 def test_temperature_follows_power_with_a_time_constant() -> None:
     simulated = world()
     card = simulated.cards[0]
