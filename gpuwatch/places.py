@@ -1,12 +1,12 @@
 """Where configuration, state and runtime files live: the system's folders, a user's, or those that a unit names."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Places:
+
+class Places(msgspec.Struct, frozen=True):
     """Where configuration, state and runtime files live by default."""
 
     config: Path

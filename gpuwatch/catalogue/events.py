@@ -1,8 +1,9 @@
 """The kinds of events: what can happen once. A new kind is one line here and one place in the source that tells of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.catalogue.own import OWN
@@ -10,8 +11,7 @@ from gpuwatch.catalogue.xids import BEGIN_AT_0
 from gpuwatch.model.metric import Keep, Kind, Subject, counter, gauge, members
 
 
-@dataclass(frozen=True, slots=True)
-class EventKind:
+class EventKind(msgspec.Struct, frozen=True):
     """One kind: `subject` is the thing that it is told of, by name; `counted` says that it has its series in KERNEL_EVENTS."""
 
     name: str

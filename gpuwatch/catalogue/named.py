@@ -23,7 +23,9 @@ def named(name: str) -> tuple[Metric, ...]:
     subject, _, rest = name.rpartition(".")
     meant: dict[Subject, list[Metric]] = {}
     for metric in METRICS:
-        if metric.family in {name, f"gpuwatch_{name}"} or (subject in {"", metric.subject.name} and rest in {metric.id, stem(metric)}):
+        if metric.family in {name, f"gpuwatch_{name}"} or (
+            subject in {"", metric.subject.name} and rest in {metric.id, stem(metric)}
+        ):
             meant.setdefault(metric.subject, []).append(metric)
     kept = {
         one: tuple(metric for metric in metrics if not metric.internal)

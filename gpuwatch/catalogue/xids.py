@@ -6,10 +6,11 @@ by its number, 144 to 150 by their Fatal or Nonfatal), the line counts.
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+
+import msgspec
 
 from gpuwatch.model.alert import Severity
 
@@ -23,8 +24,7 @@ RECOVERY_CHANGED = 154  # its meaning is the number of the action that the drive
 BEGIN_AT_0 = (46, 48, 62, 64, 74, 79, 95, 109, 119, 120, 140, 143)
 
 
-@dataclass(frozen=True, slots=True)
-class Xid:
+class Xid(msgspec.Struct, frozen=True):
     """One code. `category` is driver, application, memory, hardware, nvlink, ... as the table has it."""
 
     code: int

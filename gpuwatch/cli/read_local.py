@@ -3,7 +3,8 @@
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gpuwatch.catalogue.own import QUEUE
 from gpuwatch.catalogue.process import HOLDER
@@ -22,12 +23,11 @@ EVENTS = 1000  # the newest that are shown
 ROUNDS = 3  # in which names that have to be looked up may come
 
 
-@dataclass(slots=True)
-class Local:
+class Local(msgspec.Struct):
     """An Answer that keeps the last reading of everything, and the events."""
 
-    kept: dict[tuple[Tier, Target], Reading] = field(default_factory=dict)
-    events: deque[Event] = field(default_factory=lambda: deque(maxlen=EVENTS))
+    kept: dict[tuple[Tier, Target], Reading] = {}
+    events: deque[Event] = msgspec.field(default_factory=lambda: deque(maxlen=EVENTS))
     left_out: int = 0
     problem: str = ""
 

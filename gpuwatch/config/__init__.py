@@ -9,7 +9,6 @@ raise the same ConfigError.
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -62,8 +61,7 @@ WEB = re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[^/@\s:?#\[\]]+)(?::[0-9]{1,5}
 UNPLACED = "configuration"  # the place of a mistake in a part whose room does not know which file it came from
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """A configuration, and which file set which key."""
 
     config: Config

@@ -1,6 +1,5 @@
 """What every table of the configuration is made of, and the mistake that one of them may hold."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -8,8 +7,7 @@ import msgspec
 from gpuwatch.model.quantity import Duration
 
 
-@dataclass(frozen=True, slots=True)
-class Least:
+class Least(msgspec.Struct, frozen=True):
     """The least that a duration or size may be, as people write it."""
 
     text: str

@@ -3,8 +3,9 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from gpuwatch.catalogue import own
 from gpuwatch.model.alert import AlertState, Incident, Transition

@@ -1,9 +1,10 @@
 """Which sources are read on this host, how often, and how long their values count."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from gpuwatch.config import Config, Simulated, Source
 from gpuwatch.model.clock import Clock
@@ -44,8 +45,7 @@ class Collector(Protocol):
     def problem(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """A collector and how often each tier of it is asked."""
 
     collector: Collector

@@ -7,7 +7,8 @@ a like event that waits already; only what has none there pushes out the oldest,
 
 import threading
 from collections import deque
-from dataclasses import dataclass
+
+import msgspec
 
 from gpuwatch.model.event import Event, Likeness, like, together
 from gpuwatch.model.reading import Reading
@@ -17,8 +18,7 @@ LIMIT = 4096  # events
 NAME = "events"
 
 
-@dataclass(slots=True)
-class Waiting:
+class Waiting(msgspec.Struct):
     """An event, and how many like it came since the queue is full."""
 
     event: Event

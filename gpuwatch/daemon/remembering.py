@@ -9,9 +9,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from gpuwatch.catalogue import gpu
 from gpuwatch.catalogue.events import KINDS

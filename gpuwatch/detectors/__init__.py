@@ -6,10 +6,10 @@ A new detector gets a file with its State and its class, its metrics in `catalog
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.config import Config
 from gpuwatch.detectors.accumulate import Accumulate

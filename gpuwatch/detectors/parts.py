@@ -6,7 +6,8 @@ told; the processes on it have no use of their own.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gpuwatch.catalogue.gpu import GPU, MEMORY_SIZE
 from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_SM_ACTIVE
@@ -16,16 +17,14 @@ from gpuwatch.model.view import Entry, View
 IDLE = 0.02  # use up to which a GPU, or an instance of one, does nothing
 
 
-@dataclass(slots=True)
-class Instance:
+class Instance(msgspec.Struct):
     """A GPU instance: its part of the card, None where that is not told, and what its SMs do."""
 
     size: float | None = None
     active: float | None = None
 
 
-@dataclass(slots=True)
-class Part:
+class Part(msgspec.Struct):
     """What one user or job has of a GPU now.
 
     `memory` and `share` (its use, of the card) are None where they are not known of each process; `idle` is how much of what
@@ -38,7 +37,7 @@ class Part:
     share: float | None = 0.0
     size: float = 1.0  # of the card
     idle: float | None = None
-    instances: set[str] = field(default_factory=set)
+    instances: set[str] = set()
 
     def add(self, entry: Entry) -> None:
         """Add one process."""
@@ -49,14 +48,13 @@ class Part:
             self.instances.add(entry.target.info["gi"])
 
 
-@dataclass(slots=True)
-class Present:
+class Present(msgspec.Struct):
     """Who holds one GPU for computing."""
 
-    users: dict[str, Part] = field(default_factory=dict)
-    jobs: dict[str, Part] = field(default_factory=dict)
-    instances: dict[str, Instance] = field(default_factory=dict)
-    held: set[str] = field(default_factory=set)  # instances with a process; "" for one on the whole GPU
+    users: dict[str, Part] = {}
+    jobs: dict[str, Part] = {}
+    instances: dict[str, Instance] = {}
+    held: set[str] = set()  # instances with a process; "" for one on the whole GPU
 
     def judge(self, used: float | None) -> bool | None:
         """Say whether all that is held does nothing (None: nobody knows), and work out what each part has.

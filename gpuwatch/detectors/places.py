@@ -1,9 +1,9 @@
 """Which GPU an event is of: NVML names it by UUID, the kernel by its PCI address, or by that of a port above it."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.catalogue.derived import EXPECTED
 from gpuwatch.catalogue.gpu import GPU, GPUS, VISIBLE

@@ -5,7 +5,6 @@ into the alert's text, since after a power failure no log has a line, and so doe
 (operator.md S10). A machine check is logged by the boot after it.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -19,8 +18,7 @@ from gpuwatch.model.view import View
 EARLY = 300.0  # seconds after a boot in which the kernel logs what the hardware kept of the one before
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
+class Before(msgspec.Struct, frozen=True):
     """What was known when gpuwatch last lived: in which boot, whether it was stopped in order, and its last stored sample."""
 
     boot_id: str

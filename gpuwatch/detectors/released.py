@@ -5,9 +5,10 @@ after it means what it always means, however late it comes: the time of the even
 makes: a fault of memory or power is there when the work is done.
 """
 
-from dataclasses import replace
 from math import inf
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from gpuwatch.catalogue.gpu import DRIVER, RELEASED_SINCE, RELEASED_UNTIL
 from gpuwatch.catalogue.xids import xid

@@ -7,7 +7,6 @@ reset, a reboot, a GPU that was gone and answers again), or when it has been qui
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from math import inf
 
 import msgspec
@@ -112,14 +111,13 @@ class Chronicle(msgspec.Struct):
     boot: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(msgspec.Struct, frozen=True):
     """What a beat says about the GPUs, by key. `working`: when each that answers did so last (wall clock)."""
 
     boot: str = ""
-    working: Mapping[str, float] = field(default_factory=dict)
+    working: Mapping[str, float] = {}
     gone: Collection[str] = ()
-    wants_nothing: Mapping[str, float] = field(default_factory=dict)  # since when the driver is known to want nothing done
+    wants_nothing: Mapping[str, float] = {}  # since when the driver is known to want nothing done
     shows: bool = True  # the board shows what was counted; a new one shows nothing
 
 
@@ -201,7 +199,10 @@ def tell(story: Story, event: Event, count: int, label: str, heard: float) -> No
     if tally is not None:
         tally.add(event, count)
     rank = causes.rank(event)
-    is_better_told = label == story.label and event.source != "nvml" and not story.facts
+    # NVML tells the number alone, and the kernel's line what it was. What is told of another thing is no better word for this one.
+    is_better_told = (
+        label == story.label and event.source != "nvml" and not story.facts and causes.place(event) == (story.subject, story.key)
+    )
     if label in story.tallies and (rank < story.rank or is_better_told):
         story.kind, story.code, story.label, story.rank = event.kind, event.code, label, rank
         story.title, story.words, story.facts = causes.title(event), event.words, dict(event.facts)

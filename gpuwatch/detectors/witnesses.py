@@ -3,9 +3,8 @@
 NVML tells sooner and without words; what it tells is held back for a moment for the kernel's line, which is kept in its place.
 """
 
-from dataclasses import replace
-
 import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.detectors import causes
 from gpuwatch.model.event import Event

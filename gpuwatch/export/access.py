@@ -5,7 +5,9 @@ import os
 import pwd
 import socket
 import struct
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 ADMINS = "gpuwatch-admin"
 REFUSAL = f"needs root or group {ADMINS}"
@@ -16,8 +18,7 @@ SO_PEERGROUPS = 59  # asm-generic/socket.h, Linux 4.13; Python has no name for i
 GROUPS_SIZE = 1024  # bytes, 256 groups: the most that getsockopt of Python takes (Modules/socketmodule.c, sock_getsockopt)
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(msgspec.Struct, frozen=True):
     """The process at the other end, as the kernel vouches for it. `groups` are all of its groups at the time it connected.
 
     Without `is_whole` the kernel could not tell them: there are more than 256, or it is older than 4.13.

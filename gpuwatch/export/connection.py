@@ -9,13 +9,13 @@ import contextlib
 import socket
 import struct
 import time
-from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
+import msgspec
 
 from gpuwatch.export.access import Peer
 from gpuwatch.export.message import Request, Response
@@ -31,8 +31,7 @@ RESET = struct.pack("ii", 1, 0)  # struct linger: on, no time
 WORDS = {400: "this is no HTTP request", 431: "the head of the request is over 16 KiB", 501: "transfer coding not known"}
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """How long a client may take, in seconds, and how many there may be."""
 
     head: float = 5.0  # from connecting, or from the first byte of a later head

@@ -7,7 +7,8 @@ target's labels or info change, so that a beat only formats numbers. Both texts 
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gpuwatch import catalogue
 from gpuwatch.model.metric import Kind, Metric, Subject
@@ -17,8 +18,7 @@ from gpuwatch.model.view import Entry, View
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Family:
+class Family(msgspec.Struct, frozen=True, eq=False):
     """One family and who gives its lines: metrics in their declared order, or a subject for its `_info` family."""
 
     name: str  # as its lines say it: counters end in _total
@@ -55,19 +55,17 @@ def families() -> tuple[Family, ...]:
 FAMILIES = families()
 
 
-@dataclass(slots=True)
-class Heads:
+class Heads(msgspec.Struct):
     """The line heads of one target, for the labels and info it had when they were made."""
 
     labels: Mapping[str, str]
     info: Mapping[str, str]
     text: str  # the labels as written: two targets of a subject that have it equal would repeat a series
     fact: str  # the whole line of the `_info` family, "" where there is none
-    lines: dict[Metric, str] = field(default_factory=dict)
+    lines: dict[Metric, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Samples:
+class Samples(msgspec.Struct, frozen=True):
     """The lines of one beat, by family; families without a line are left out."""
 
     lines: tuple[tuple[Family, str], ...]

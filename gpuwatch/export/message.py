@@ -1,7 +1,6 @@
 """The nouns of the HTTP side: Request, Response, Route, and what a client's Accept headers wish for."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -12,21 +11,19 @@ TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One request, whole. `peer` is who is at the other end of the Unix socket, None over TCP; `user` has proven a password."""
 
     method: str
     path: str
-    query: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
+    query: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}  # names in lower case
     body: bytes = b""
     peer: Peer | None = None
     user: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True):
     """One answer; Content-Length and Date are added when it is sent."""
 
     status: int
@@ -49,8 +46,7 @@ class Response:
         return cls(200, body, JSON)
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """One path and who answers it. `slow`: runs in the pool. `changes`: runs there too, and only for those who may."""
 
     path: str

@@ -6,8 +6,9 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -21,8 +22,7 @@ class PoolFullError(Exception):
     """All threads are at work and the queue is full."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """One piece of work and the future on the loop that waits for it."""
 
     work: Callable[[], object]

@@ -14,8 +14,9 @@ import ssl
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from gpuwatch.export.access import IN_A_PAGE, admin_group, completed, may_change, name_of, peer_of, refusal
 from gpuwatch.export.connection import Connection, Limits

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from gpuwatch import plainfile
 from gpuwatch.config import ConfigError, unknown
 
@@ -37,8 +39,7 @@ LIBRARY = re.compile(r"^\[\w+(: \w+)?\] | \(_ssl\.c:\d+\)$")
 BCRYPT = re.compile(r"\$2[aby]\$\d\d\$[./A-Za-z0-9]{53}")
 
 
-@dataclass(slots=True)
-class Tls:
+class Tls(msgspec.Struct):
     """Certificate and key, and the context that new connections use."""
 
     certificate: Path

@@ -1,8 +1,9 @@
 """How a verdict lives: severity, state, one change of a rule's state, and the incident that people see."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+
+import msgspec
 
 from gpuwatch.model.target import Target
 
@@ -33,8 +34,7 @@ class AlertState(str, Enum):
     STALE = "stale"  # was firing, and now there is no data: not resolved
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transition:
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
     """One change that people may hear of: fired, raised or lowered in severity, gone stale, back from stale, resolved.
 
     `before` and `after` are states; RESOLVED is `after = INACTIVE`. `severity` is that after the change (of the incident
@@ -51,12 +51,11 @@ class Transition:
     since: float  # wall clock at which the condition began to hold
     value: float | None
     summary: str
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    words: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, float] = {}
+    words: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incident:
+class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """One story told to people: a rule on a target from its first firing to its end. Key is rule + target key.
 
     `severity` is the present one, `highest` the high-water mark. `state` is FIRING, STALE or INACTIVE (resolved).

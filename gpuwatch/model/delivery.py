@@ -1,7 +1,8 @@
 """How a verdict travels: the message that is owed to a channel, and what came of an attempt."""
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from gpuwatch.model.alert import AlertState, Incident, Severity
 
@@ -16,8 +17,7 @@ class DeliveryKind(str, Enum):
     STALE = "stale"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """One message owed to one channel, with its incidents as they were when it was decided. Retries keep the id."""
 
     id: str  # ULID
@@ -29,8 +29,7 @@ class Delivery:
     not_before: float = 0.0  # wall clock
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(msgspec.Struct, frozen=True):
     """The last thing one channel was told about one incident."""
 
     incident: str
@@ -51,8 +50,7 @@ class Result(str, Enum):
     SUPERSEDED = "superseded"  # never sent, and a newer message says it all: no attempt was made
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What one attempt came to, in words that name no secret."""
 
     result: Result

@@ -1,15 +1,16 @@
 """Something that happened once: an Xid, an OOM kill, a changed MIG layout; as one source told it, or merged from several."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.model.alert import Severity
 
 WORDS_LIMIT = 400  # characters of `words`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """One event. What it may mean beside others is for the detectors to say.
 
     `kind` is a name of `catalogue.events.KINDS`. `key` names the thing as the source knows it: a GPU by UUID, else by PCI
@@ -26,7 +27,7 @@ class Event:
     subject: str = "host"  # Subject.name
     key: str = ""
     code: int | None = None  # Xid or SXid
-    facts: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] = {}
     count: int = 1  # equal events that this one stands for
     mark: str = ""  # `boot id:sequence` of a kernel record, so that it is never told twice; "" where there is none.
     # One that stands for several has `boot id:first-last`.

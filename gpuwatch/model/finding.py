@@ -1,7 +1,8 @@
 """What a detector finds: derived readings, and evidence for the text of an alert."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric
@@ -9,18 +10,16 @@ from gpuwatch.model.reading import Reading
 from gpuwatch.model.target import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """Numbers and words that explain a derived metric; they go into an alert's text, never into its identity."""
 
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    words: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, float] = {}
+    words: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(msgspec.Struct, frozen=True):
     """All that one detector, or all of them together, say about one beat."""
 
     readings: tuple[Reading, ...] = ()
-    evidence: Mapping[tuple[Target, Metric], Evidence] = field(default_factory=dict)
+    evidence: Mapping[tuple[Target, Metric], Evidence] = {}
     events: tuple[Event, ...] = ()  # what happened, as it is to be kept

@@ -1,9 +1,10 @@
 """What a number means: Subject, Metric, and the families that enumerate their members."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from itertools import product
+
+import msgspec
 
 PREFIX = "gpuwatch"
 
@@ -23,8 +24,7 @@ class Keep(str, Enum):
     LAST = "last"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Subject:
+class Subject(msgspec.Struct, frozen=True, eq=False):
     """A kind of thing that has numbers: its label names, the head of its families, and its text facts.
 
     `info` names the text facts (`Target.info`) that become the labels of `<prefix>_info`; empty means no such family.
@@ -47,8 +47,7 @@ class Subject:
         return f"Subject({self.name})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Metric:
+class Metric(msgspec.Struct, frozen=True, eq=False):
     """One number of a subject: a family plus fixed labels. Compared by identity: declared once, in the catalogue.
 
     `id` is unique within the subject and is what rules, wire, history and JSON use; `family` and `labels` are what

@@ -2,7 +2,8 @@
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from gpuwatch.model.alert import Severity
 
@@ -10,8 +11,7 @@ ALWAYS = ("rule", "severity", "host")  # labels of every alert
 SEVERITIES = tuple(severity.value for severity in Severity)
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
+class Naming(msgspec.Struct, frozen=True):
     """The rules that there are, on or off, and the labels that an alert can have: those of targets and of the host."""
 
     rules: frozenset[str]

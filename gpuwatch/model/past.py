@@ -1,7 +1,8 @@
 """What was: the question for some metrics of the history over a time, and the answer, which has the events of that time, too."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric, Subject
@@ -22,8 +23,7 @@ class TooMuchError(Exception):
     """More is asked for than one answer is made of; the words name the limit, to a person."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Metrics of one subject, with since <= at < until, of the target with this key and of those that have these labels.
 
     The label `gpu` is a GPU's index, UUID or PCI address. A series gets `points` values at most.
@@ -33,7 +33,7 @@ class Question:
     since: float
     until: float
     key: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = {}
     points: int = 2_500
 
     @property
@@ -47,8 +47,7 @@ class Question:
         return self.key is not None or bool(self.labels)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class Series(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of one target. Each value is of the time from the point before up to `at`, by the metric's `keep`."""
 
     metric: Metric
@@ -57,8 +56,7 @@ class Series:
     points: Sequence[Point]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class Past(msgspec.Struct, frozen=True, kw_only=True):
     """What was. A series that has no value in that time is not there."""
 
     step: float  # seconds between two points, where there is a value for each

@@ -1,8 +1,9 @@
 """One look at one target: Reading, why a value is absent, and what is wrong with the whole target."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+
+import msgspec
 
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.target import Target
@@ -28,8 +29,7 @@ class Absence(str, Enum):
     RELEASED = "released"  # we let go of the device on request
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """What is wrong with a whole target: `kind` is one of the source's documented words, `words` says it to a person.
 
     `waits`: it is expected to end by itself soon, as at boot; nobody has to do anything yet.
@@ -41,8 +41,7 @@ class Fault:
     waits: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """One look at one target: what was there, what wasn't, and why not. Nothing in it changes after it is posted."""
 
     source: str  # nvml, dcgm, pci, host, smart, ..., derived, own
@@ -51,5 +50,5 @@ class Reading:
     at: float  # wall clock, seconds: for people and for history
     took: float  # monotonic seconds
     values: Mapping[Metric, float]
-    absent: Mapping[Metric, Absence] = field(default_factory=dict)
+    absent: Mapping[Metric, Absence] = {}
     fault: Fault | None = None

@@ -1,14 +1,14 @@
 """A silence: for whom, from when to when, by whom and why. The nouns are Alertmanager's."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 DAY = 86400.0  # seconds
 LONGEST = 30 * DAY  # seconds that a silence may last: what is to be quiet for longer is a rule to switch off
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matcher:
+class Matcher(msgspec.Struct, frozen=True, kw_only=True):
     """One condition on one label; a label that an alert lacks counts as empty."""
 
     name: str
@@ -25,8 +25,7 @@ class Matcher:
         return f"{self.name}{'=' if self.is_equal else '!='}{self.value}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Silence:
+class Silence(msgspec.Struct, frozen=True, kw_only=True):
     """A time in which nobody is told of the alerts that all matchers match; without matchers it is the whole host.
 
     It begins when it is made. Times are wall clock. Who ends it early stands in `ended_by`, and `ends_at` is then the time at

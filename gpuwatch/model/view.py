@@ -1,7 +1,8 @@
 """What the board knows at one moment: immutable, merged over the sources, late values already dropped."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric, Subject
@@ -9,8 +10,7 @@ from gpuwatch.model.reading import Absence, Fault, Reading
 from gpuwatch.model.target import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """All that is known of one target. `readings` are those that count, the most trusted source first."""
 
     target: Target
@@ -28,8 +28,7 @@ class Entry:
         return next((reading.fault for reading in self.readings if reading.fault), None)
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True, eq=False):
     """The board at one moment: entries by target, those of a subject in natural order; events since the last beat.
 
     The keys are the targets as they first came; their labels and facts of now are those of `Entry.target`.
@@ -38,7 +37,7 @@ class View:
     now: float  # wall clock, seconds
     entries: Mapping[Target, Entry]
     events: tuple[Event, ...] = ()  # in the order of their arrival; only detectors are shown any
-    _by_subject: dict[Subject, list[Entry]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _by_subject: dict[Subject, list[Entry]] = {}
 
     def of(self, subject: Subject) -> Sequence[Entry]:
         """Return the entries of one subject; sorted out once, since all detectors ask."""

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from gpuwatch.config import Config, ConfigError, Route, convert
 from gpuwatch.model.alert import Incident, Severity
 from gpuwatch.model.naming import SEVERITIES, Naming, no_severity
@@ -30,13 +32,12 @@ class Channel:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Channels:
+class Channels(msgspec.Struct, frozen=True):
     """All channels by name, the routes to them, and the host's own labels, which routes may match too."""
 
     by_name: Mapping[str, Channel]
     routes: tuple[Route, ...] = ()
-    host_labels: Mapping[str, str] = field(default_factory=dict)
+    host_labels: Mapping[str, str] = {}
 
     def hearing(self, incident: Incident) -> list[Channel]:
         """Return the channels that hear of this incident at its present severity, in the order of the configuration.

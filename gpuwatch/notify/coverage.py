@@ -1,7 +1,8 @@
 """Which alerts would be told to nobody: the routes and receivers of the configuration against the rules that are on. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from gpuwatch.config import Route
 from gpuwatch.model.alert import Severity
@@ -10,8 +11,7 @@ from gpuwatch.notify.channel import Channels
 PLURAL = {Severity.CRITICAL: "critical alerts", Severity.WARNING: "warnings"}  # info is never a message of its own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Firing:
+class Firing(msgspec.Struct, frozen=True, kw_only=True):
     """What one rule can fire: its severities, and the labels that its targets have beside those of the host."""
 
     rule: str

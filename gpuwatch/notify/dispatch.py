@@ -11,7 +11,9 @@ The end of an incident is matched with the severity that was told: who heard tha
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.model.alert import AlertState, Incident, Severity
 from gpuwatch.model.delivery import Delivery, DeliveryKind, Told
@@ -27,16 +29,14 @@ JUDGED = 15.0  # seconds after a start in which what fired before is judged anew
 ORDER = (DeliveryKind.RESOLVED, DeliveryKind.STALE, DeliveryKind.UPDATE, DeliveryKind.FIRING)
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """The last thing a channel was told about an incident, with its age on the monotonic clock."""
 
     told: Told
     mono: float
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """The timers of one group on one channel, monotonic."""
 
     since: float | None = None  # first news not yet told
@@ -44,16 +44,14 @@ class Group:
     last: float | None = None  # last message
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """A delivery that is due, and what its channel will then have been told."""
 
     delivery: Delivery
     told: tuple[Told, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """What to do now: messages, marks to settle without one, the timers, and when to look again (monotonic)."""
 
     messages: tuple[Message, ...]

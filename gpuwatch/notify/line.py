@@ -5,9 +5,9 @@ import logging
 import os
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import httpx
+import msgspec
 
 from gpuwatch.notify.receivers.receiver import Request
 from gpuwatch.notify.resolver import ResolveError, Resolver, is_address
@@ -22,13 +22,12 @@ class UnreachableError(Exception):
     """No answer came; the text says why. The message may have been delivered all the same."""
 
 
-@dataclass(slots=True)
-class Reply:
+class Reply(msgspec.Struct):
     """What has come back so far."""
 
     status: int | None = None
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytearray = field(default_factory=bytearray)
+    headers: dict[str, str] = {}
+    body: bytearray = msgspec.field(default_factory=bytearray)
 
 
 class Resolving(httpx.AsyncBaseTransport):

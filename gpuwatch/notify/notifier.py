@@ -5,8 +5,9 @@ import logging
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from gpuwatch.catalogue import own
 from gpuwatch.model.alert import AlertState, Incident

@@ -1,8 +1,10 @@
 """What one channel still has to be sent, in order, and which comes next. Pure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.delivery import Delivery
@@ -20,8 +22,7 @@ class Ticket(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One message that waits. Times are monotonic."""
 
     delivery: Delivery

@@ -5,8 +5,10 @@ import logging
 import random
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.delivery import Delivery, Outcome, Result
@@ -32,14 +34,13 @@ class Marks(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class Status(msgspec.Struct, frozen=True, kw_only=True):
     """How a channel stands, for other threads: replaced whole, never changed. Times are wall clock but `since`."""
 
     waiting: int = 0
     oldest: float | None = None
     last_success: float | None = None
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RESULTS, 0))
+    counts: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(RESULTS, 0))
     trouble: str = ""  # the last failure in words, "" while messages go through
     since: float | None = None  # monotonic, when the trouble began
     given_up: int = 0  # messages that will never arrive, since the last one that did

@@ -4,8 +4,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.catalogue import own
 from gpuwatch.model.alert import Incident
@@ -32,8 +34,7 @@ class Store(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """A silence, and when it ends at the latest on this run's monotonic clock."""
 
     silence: Silence

@@ -5,8 +5,9 @@ up to which they hold moves on; `wake` writes it into them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import inf
+
+import msgspec
 
 from gpuwatch.model.alert import AlertState, Severity
 from gpuwatch.model.target import Target
@@ -18,18 +19,17 @@ from gpuwatch.rules.step import SPEAKS_FOR, Run, State
 CALM = State()
 
 
-@dataclass(slots=True)
-class Alert:
+class Alert(msgspec.Struct):
     """One rule on one target. `resumed` is when we came back from a restart, until the first data since."""
 
     rule: Rule
     target: Target
     steps: tuple[Step, ...] = ()
-    states: list[State] = field(default_factory=list)
-    growth: dict[Increase, Growth] = field(default_factory=dict)
+    states: list[State] = []
+    growth: dict[Increase, Growth] = {}
     since: float = 0.0  # wall clock at which the condition began to hold
     summary: str = ""
-    words: Mapping[str, str] = field(default_factory=dict)  # of the summary
+    words: Mapping[str, str] = {}  # of the summary
     complete_at: float | None = None  # monotonic time at which they are brought up to date, once
     resumed: float | None = None
     idle: list[bool | None] | None = None  # the verdicts that go on unchanged

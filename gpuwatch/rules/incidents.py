@@ -4,7 +4,8 @@ What fires again within half an hour of its end is the same incident (alerting.m
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gpuwatch.model.alert import AlertState, Incident, Transition
 from gpuwatch.model.escape import printable

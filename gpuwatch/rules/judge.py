@@ -6,9 +6,10 @@ unknown, with one exception: in an `or`, a part about a number that this device 
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from math import isnan
 from operator import eq, ge, gt, le, lt, ne
+
+import msgspec
 
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence
@@ -43,14 +44,13 @@ class Growth:
         return sum(growth for _, growth in self.steps)
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     """What is known of one target at one moment, as conditions see it."""
 
     values: Mapping[Metric, float]
     absent: Mapping[Metric, Absence]
     wall: float
-    growth: Mapping[Increase, Growth] = field(default_factory=dict)
+    growth: Mapping[Increase, Growth] = {}
 
 
 def amount(operand: Operand, look: Look) -> float | None:

@@ -7,7 +7,8 @@ parameter of the step, `increase(id, window)`, `age(id)` or `absent(id)`; nothin
 import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from gpuwatch import catalogue
 from gpuwatch.model.metric import Kind, Metric, Subject
@@ -18,45 +19,39 @@ OPERATORS = (">", ">=", "<", "<=", "==", "!=")
 FUNCTIONS = ("increase", "age", "absent")
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(msgspec.Struct, frozen=True):
     """A number as the rule wrote it; `unit` is seconds or bytes where it was written with one."""
 
     value: float
     unit: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """A named number of the step, not yet filled in."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(msgspec.Struct, frozen=True):
     """The present value of a metric."""
 
     metric: Metric
 
 
-@dataclass(frozen=True, slots=True)
-class Increase:
+class Increase(msgspec.Struct, frozen=True):
     """By how much a counter grew in the last `window` seconds; its resets add nothing."""
 
     metric: Metric
     window: float
 
 
-@dataclass(frozen=True, slots=True)
-class Age:
+class Age(msgspec.Struct, frozen=True):
     """Seconds since the time that the metric tells."""
 
     metric: Metric
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(msgspec.Struct, frozen=True):
     """1 while the target is known and the metric has no value, else 0."""
 
     metric: Metric
@@ -65,8 +60,7 @@ class Absent:
 Operand = Number | Parameter | Value | Increase | Age | Absent
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """`left op right`."""
 
     left: Operand
@@ -74,15 +68,13 @@ class Comparison:
     right: Operand
 
 
-@dataclass(frozen=True, slots=True)
-class Both:
+class Both(msgspec.Struct, frozen=True):
     """All parts hold."""
 
     parts: tuple[Comparison, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Either:
+class Either(msgspec.Struct, frozen=True):
     """At least one part holds."""
 
     parts: tuple[Comparison | Both, ...]

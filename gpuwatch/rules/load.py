@@ -4,9 +4,11 @@ Every mistake is a ConfigError that names the file, the key, what was found and 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
 
 from gpuwatch import catalogue
 from gpuwatch.catalogue import derived
@@ -28,8 +30,7 @@ SHORTEST = 10.0  # seconds of a window: one sample speaks for an eighth of it at
 RESOLVED = "{where}: over after {lasted}"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a value was found, for the error that names it."""
 
     file: str
@@ -44,17 +45,16 @@ class Place:
         return ConfigError(self.file, self.key, problem)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """One step as written, before its parameters are filled in."""
 
     place: Place
     severity: Severity
     when: Condition
     parameters: Mapping[str, Number]
-    clear: Mapping[str, Number] = field(default_factory=dict)
+    clear: Mapping[str, Number] = {}
     share: float | None = None
-    times: Mapping[str, float] = field(default_factory=dict)
+    times: Mapping[str, float] = {}
 
 
 def load(folder: Path, overrides: Mapping[str, Any], name: str) -> tuple[Rule, ...]:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+import msgspec
+
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.target import Target
@@ -27,8 +29,7 @@ class Step:
     stays: Callable[[Look], bool | None] = field(compare=False, repr=False)  # `clears`, ready to run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Only:
+class Only(msgspec.Struct, frozen=True, kw_only=True):
     """Other numbers for some targets: their model and their UUID match these globs."""
 
     model: str
@@ -49,8 +50,7 @@ class Only:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """One table of `alerts/*.toml` with the configuration's numbers in it; steps from the mildest to the gravest."""
 
     name: str
@@ -58,7 +58,7 @@ class Rule:
     summary: Template
     resolved: Template
     steps: tuple[Step, ...]
-    summaries: Mapping[Severity, Template] = field(default_factory=dict)  # of the steps that have a text of their own
+    summaries: Mapping[Severity, Template] = {}  # of the steps that have a text of their own
     only: tuple[Only, ...] = ()  # narrowest first
     until: Metric | None = None  # the latch: an alert ends when this metric says 1, and not before
     inhibits: tuple[str, ...] = ()

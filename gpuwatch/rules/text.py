@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from string import Formatter
+
+import msgspec
 
 from gpuwatch.model.escape import printable
 from gpuwatch.model.target import Target
@@ -15,8 +16,7 @@ UNKNOWN = "unknown"  # what a text says where there is no data
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(msgspec.Struct, frozen=True):
     """A text with fields; `parts` are its literals and, after each, a field name ("" for none) with its format."""
 
     text: str

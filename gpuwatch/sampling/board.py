@@ -3,9 +3,11 @@
 import math
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from types import MappingProxyType
+
+import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.order import Words, place_of
@@ -20,8 +22,7 @@ FORGET = 3600.0  # seconds after the last of a target's readings went late
 LIMIT = 20_000  # readings kept; a host of 8 GPUs has a few hundred
 
 
-@dataclass(frozen=True, slots=True)
-class Cadence:
+class Cadence(msgspec.Struct, frozen=True):
     """How often a tier of a source is read and how long that may take: how long its values count."""
 
     period: float
@@ -41,8 +42,7 @@ DEFAULT: Mapping[Tier, Cadence] = {
 }
 
 
-@dataclass(slots=True)
-class Kept:
+class Kept(msgspec.Struct):
     """A reading, when it came and until when it counts (monotonic); `rank`: the lower, the more trusted, then the newer."""
 
     reading: Reading
@@ -51,11 +51,10 @@ class Kept:
     why: Absence = Absence.LATE  # why its values are absent after that
 
 
-@dataclass(slots=True)
-class Place:
+class Place(msgspec.Struct):
     """All that the board holds of one target, and the entry made of it."""
 
-    kept: dict[tuple[str, Tier], Kept] = field(default_factory=dict)
+    kept: dict[tuple[str, Tier], Kept] = {}
     last: float = 0.0  # when the last of them goes late
     entry: Entry | None = None  # None: has to be made anew
     until: float = 0.0  # when the first reading in `entry` goes late

@@ -2,9 +2,10 @@
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+import msgspec
 
 from gpuwatch.model.reading import Tier
 
@@ -19,8 +20,7 @@ class Reason(str, Enum):
     DRIVER_CHANGE = "driver_change"
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(msgspec.Struct, frozen=True):
     """All times, in seconds, and counts of a collector."""
 
     deadline: float  # for one answer (Supervisor), or from one sign of life to the next (Probe)
@@ -36,23 +36,20 @@ class Patience:
 # What happens
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """The schedule wants this tier read."""
 
     tier: Tier
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """A worker has ended a round. That one of its targets hangs in a thread is said by the source: the worker answers."""
 
     worker: int
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(msgspec.Struct, frozen=True):
     """A worker is about to touch an item (`begins`; "" is the source as a whole), or gave the reading of one."""
 
     worker: int
@@ -61,8 +58,7 @@ class Heard:
     begins: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Erred:
+class Erred(msgspec.Struct, frozen=True):
     """A source of a worker could not be built, or raised."""
 
     worker: int
@@ -70,44 +66,38 @@ class Erred:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """A worker asks to be replaced."""
 
     worker: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Broke:
+class Broke(msgspec.Struct, frozen=True):
     """A worker's pipe has ended or carries junk (`words`), or the process could not be started."""
 
     worker: int
     words: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """A worker's process, with all that it started, is gone."""
 
     worker: int
     status: int | None  # negative: the signal; None: it was never started
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A process of an earlier daemon is still there: it counts as abandoned, under this number."""
 
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """Nothing happened for a while."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     """The hardware is wanted by somebody else: every process ends, and none is started; or (`begins` false) that is over."""
 
     begins: bool
@@ -119,16 +109,14 @@ Event = Asked | Answered | Heard | Erred | Wanted | Broke | Ended | Found | Tick
 # What is done
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Start a worker process, with these sources (None: all of the collector's)."""
 
     worker: int
     sources: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """Ask a worker."""
 
     worker: int
@@ -137,22 +125,19 @@ class Question:
     skip: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Dismiss:
+class Dismiss(msgspec.Struct, frozen=True):
     """Close a worker's pipe, so that it ends by itself."""
 
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(msgspec.Struct, frozen=True):
     """Send SIGKILL to a worker and all that it started."""
 
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(msgspec.Struct, frozen=True):
     """Write a line to the log."""
 
     level: int
@@ -188,8 +173,7 @@ def words_of(status: int | None) -> str:
     return f"exit status {status}"
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """What a collector tells of one of its sources."""
 
     success: bool | None = None  # of the last round; None before the first one is over
@@ -197,8 +181,7 @@ class Standing:
     hung: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """What a collector tells of itself."""
 
     standings: Mapping[str, Standing]

@@ -4,7 +4,9 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.config import Config
 from gpuwatch.model.reading import Reading, Tier
@@ -19,8 +21,7 @@ ENDED = "the worker process ended"
 AGAIN = 0.2  # seconds until what has not come back is asked for again
 
 
-@dataclass(frozen=True, slots=True)
-class Once:
+class Once(msgspec.Struct, frozen=True):
     """What came, and what is in the way of the rest ("" when everything came)."""
 
     readings: list[Reading]

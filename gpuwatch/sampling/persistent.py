@@ -7,8 +7,10 @@ kernel. After three abandoned ones nothing is started until one of them ends: a 
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.model.reading import Tier
 from gpuwatch.sampling.events import (
@@ -47,8 +49,7 @@ class Phase(Enum):
     LEFT = "left"  # nothing is started: too many processes are stuck in the kernel
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(msgspec.Struct, frozen=True):
     """What is wrong with the worker since when; said once, and once more when it is over."""
 
     since: float
@@ -56,16 +57,14 @@ class Trouble:
     said: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(msgspec.Struct, frozen=True):
     """An Ask without an answer."""
 
     number: int
     asked: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class State(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of one persistent worker."""
 
     name: str
@@ -74,18 +73,18 @@ class State:
     worker: int = 0  # counts the processes
     number: int = 0  # counts the asks
     tiers: frozenset[Tier] = frozenset()  # asked for so far: a new worker is asked for all of them at once
-    open: Mapping[Tier, Open] = field(default_factory=dict)
+    open: Mapping[Tier, Open] = {}
     answered: bool = False  # this worker has answered something
     failures: int = 0  # in a row
     reason: Reason | None = None  # why the next worker replaces one
     replaced: Reason | None = None  # why this one did
-    restarts: Mapping[Reason, int] = field(default_factory=lambda: dict.fromkeys(Reason, 0))
+    restarts: Mapping[Reason, int] = msgspec.field(default_factory=lambda: dict.fromkeys(Reason, 0))
     abandoned: frozenset[int] = frozenset()
     trouble: Trouble | None = None
     hung: bool = False
     took: float | None = None  # the last round
-    erring: Mapping[str, str] = field(default_factory=dict)  # sources that failed in the round under way
-    wrong: Mapping[str, str] = field(default_factory=dict)  # ... in the last round
+    erring: Mapping[str, str] = {}  # sources that failed in the round under way
+    wrong: Mapping[str, str] = {}  # ... in the last round
     overrun: tuple[float, float] | None = None  # rounds still open when the next was due: the first and the last such time
     slow: bool = False  # that was said
     paused: bool = False  # nothing is started until it goes on

@@ -7,8 +7,10 @@ round without that item. The item is left alone for as long as a process is stuc
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.model.reading import Tier
 from gpuwatch.sampling.events import (
@@ -40,8 +42,7 @@ TRIES = 10  # processes in one round
 Item = tuple[str, str]  # source and item; ("pci", "") is the source as a whole, ("", "") the process before any source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class Round(msgspec.Struct, frozen=True, kw_only=True):
     """One round under way."""
 
     tier: Tier
@@ -52,23 +53,21 @@ class Round:
     heard: bool = False
     at: Item  # what the worker is touching
     since: float  # since when it is at this source
-    took: Mapping[str, float] = field(default_factory=dict)  # seconds at each source
+    took: Mapping[str, float] = {}  # seconds at each source
     blamed: frozenset[Item] = frozenset()  # not touched again in this round
     tries: int = 1
-    erring: Mapping[str, str] = field(default_factory=dict)
+    erring: Mapping[str, str] = {}
     reason: Reason | None = None  # why the process that was killed, and whose end is awaited, was killed
 
 
-@dataclass(frozen=True, slots=True)
-class Stuck:
+class Stuck(msgspec.Struct, frozen=True):
     """An item that hung or crashed its process, until it is passed again or no longer there."""
 
     since: float
     hangs: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class State(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of the rounds and their processes."""
 
     name: str
@@ -76,14 +75,14 @@ class State:
     worker: int = 0
     number: int = 0
     round: Round | None = None
-    leaving: Mapping[int, float] = field(default_factory=dict)  # processes that were let go: since when
-    dying: Mapping[int, float] = field(default_factory=dict)  # SIGKILL was sent: when
+    leaving: Mapping[int, float] = {}  # processes that were let go: since when
+    dying: Mapping[int, float] = {}  # SIGKILL was sent: when
     abandoned: frozenset[int] = frozenset()
-    holding: Mapping[int, Item] = field(default_factory=dict)  # what a killed process was touching: left alone meanwhile
-    stuck: Mapping[Item, Stuck] = field(default_factory=dict)
-    restarts: Mapping[Reason, int] = field(default_factory=lambda: {Reason.HANG: 0, Reason.CRASH: 0})
-    standings: Mapping[str, Standing] = field(default_factory=dict)
-    wrong: Mapping[str, str] = field(default_factory=dict)  # sources that failed in the last round
+    holding: Mapping[int, Item] = {}  # what a killed process was touching: left alone meanwhile
+    stuck: Mapping[Item, Stuck] = {}
+    restarts: Mapping[Reason, int] = msgspec.field(default_factory=lambda: {Reason.HANG: 0, Reason.CRASH: 0})
+    standings: Mapping[str, Standing] = {}
+    wrong: Mapping[str, str] = {}  # sources that failed in the last round
     left: bool = False  # nothing is started: too many processes are stuck in the kernel
     paused: bool = False  # nothing is started until it goes on
 

@@ -9,8 +9,10 @@ import os
 import re
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.catalogue.disk import DISK
 from gpuwatch.model.reading import Absence
@@ -24,8 +26,7 @@ CONTROLLER = re.compile(r"nvme\d+")
 SECTOR = 512  # bytes of a sector in /sys/block/*/size and /proc/diskstats, whatever the disk's own is (Documentation/ABI)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disk:
+class Disk(msgspec.Struct, frozen=True, kw_only=True):
     """One whole disk. Text is safe to print; what is not known is ""."""
 
     name: str  # the kernel's: sda, nvme0n1; shifts between boots

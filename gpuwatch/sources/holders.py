@@ -2,8 +2,9 @@
 
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from gpuwatch.sources.processes import comm, numbers
 
@@ -14,8 +15,7 @@ NODES = "/dev/nvidia"
 SAID = 20  # holders that are named
 
 
-@dataclass(frozen=True, slots=True)
-class Holders:
+class Holders(msgspec.Struct, frozen=True):
     """The processes that have a node open, by pid with their names; `hidden` is how many could not be looked into."""
 
     found: dict[int, str]

@@ -8,8 +8,9 @@ such as /dev/shm, /tmp and /run. Not counted: pseudo file systems, read-only ima
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from gpuwatch.catalogue.disk import FILESYSTEM
 from gpuwatch.model.escape import printable
@@ -29,8 +30,7 @@ PASSING = re.compile(rb"/(proc|sys|run)/.|/dev/(?!shm$)")  # where a tmpfs belon
 ESCAPE = re.compile(rb"\\([0-3][0-7][0-7])")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
+class Mount(msgspec.Struct, frozen=True, kw_only=True):
     """One line of mountinfo."""
 
     path: bytes  # the real one, for system calls
@@ -50,8 +50,7 @@ class Mount:
         return Target(subject=FILESYSTEM, key=self.item, labels={"mountpoint": self.item, "fstype": printable(self.fstype)})
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """The mounts of one namespace. `host` says that it is that of process 1, whose mount flags are the administrator's."""
 
     mounts: tuple[Mount, ...]

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # smartctl lives here, and a service user's PATH lacks it
 LIMIT = 1 << 20  # bytes of output; smartctl gives about 30 kB
@@ -29,8 +30,7 @@ class Ending(str, Enum):
     REFUSED = "refused"  # it could not be started
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """What one run gave. `status` is the exit status, the signal, or the errno of a start that failed."""
 
     ending: Ending

@@ -7,7 +7,6 @@ what is deleted is always what was written first. The size cap wins over it.
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -37,8 +36,7 @@ ROW_LIMIT = 100_000  # rows of one answer
 Place = tuple[str, str]  # subject, key
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """What one target had in one period. A metric that was not read in it is missing in `values`."""
 
     key: str
@@ -47,8 +45,7 @@ class Row:
     values: Mapping[Metric, float]
 
 
-@dataclass(slots=True)
-class Known:
+class Known(msgspec.Struct):
     """What the target table says of one target."""
 
     id: int

@@ -7,8 +7,9 @@ rows carry the last value on themselves, for as long as it counts.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
+
+import msgspec
 
 from gpuwatch.catalogue import METRICS
 from gpuwatch.model.metric import Keep, Metric
@@ -25,8 +26,7 @@ HIGHEST = frozenset(metric for metric in METRICS if stored(metric) and metric.ke
 LASTS = frozenset(metric for metric in METRICS if stored(metric) and metric.keep is Keep.LAST)
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(msgspec.Struct, frozen=True):
     """The rows of one period: for each target that had a value, the values by metric id."""
 
     at: float  # wall clock of the last view in it

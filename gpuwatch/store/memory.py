@@ -7,8 +7,10 @@ costs one row a thing and not one a change; over 1,000 rows the oldest are dropp
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from weakref import WeakSet
+
+import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.model.alert import AlertState, Incident
 from gpuwatch.model.delivery import Delivery, Outcome, Told
@@ -29,14 +31,13 @@ from gpuwatch.store.records import (
 QUEUE_LIMIT = 1_000  # rows (rulings 7)
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """What a new run must know: open incidents and those whose end is not told, what was told of them, what is still owed."""
 
     incidents: list[Incident]
     told: list[Told]
     deliveries: list[Delivery]  # in the order of their ids
-    silences: list[Silence] = field(default_factory=list)  # in the order of their ids
+    silences: list[Silence] = []  # in the order of their ids
 
 
 class Ticket:
@@ -77,8 +78,7 @@ class Unit:
             mine.into = whole
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One row that waits for the disk, the commits that wait with it, and the rows that go with it."""
 
     row: Row

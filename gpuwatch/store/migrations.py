@@ -6,8 +6,8 @@ need no step: `add_columns` adds them at every start.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+import msgspec
 from sqlalchemy import Connection, MetaData, Table, inspect, select, text
 from sqlalchemy.schema import CreateColumn
 
@@ -16,8 +16,7 @@ from gpuwatch.store.schema import HISTORY, STATE
 FIRST = 1  # the schema number of a layout without steps
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One numbered change. After it the schema is `number`, and gpuwatch can read it if its own schema is at least `reads`."""
 
     number: int
@@ -25,8 +24,7 @@ class Step:
     reads: int
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """The tables of one database and the steps that lead to them. `precious` ones are checked whole and copied before a step."""
 
     name: str

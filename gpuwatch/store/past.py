@@ -5,7 +5,6 @@ minute or an hour, once there is one, is read here in their place.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
@@ -33,13 +32,12 @@ FETCHED = 1_000  # rows at once
 KNOWN_BY = ("uuid", "device", "interface", "pci_bus_id", "nvswitch")  # labels by which events name a thing
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """A target, as the history knows it."""
 
     key: str
     labels: Mapping[str, str]
-    info: Mapping[str, str] = field(default_factory=dict)
+    info: Mapping[str, str] = {}
 
 
 def read(connection: Connection, question: Question) -> Past:

@@ -6,7 +6,6 @@ version changes only where the meaning of a field does.
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
@@ -32,8 +31,7 @@ Key = tuple[str, ...]  # table, primary key
 Noun = TypeVar("Noun", Incident, Delivery, Silence)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """What a database holds for the next run; `refused` rows could not be read."""
 
     incidents: list[Incident]
@@ -42,7 +40,7 @@ class Found:
     blobs: dict[str, tuple[int, bytes]]
     newest: str  # the highest ULID
     refused: int
-    silences: list[Silence] = field(default_factory=list)
+    silences: list[Silence] = []
 
 
 def encode(noun: Incident | Delivery | Silence) -> str:

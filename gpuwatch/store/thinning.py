@@ -5,10 +5,11 @@ there will be, and no more are held than fit. A point is of the time before it, 
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median_low
 from typing import Generic, TypeVar
+
+import msgspec
 
 from gpuwatch.model.metric import Keep
 from gpuwatch.model.past import Point
@@ -20,8 +21,7 @@ GAP = 3.0  # usual distances between two points, beyond which nothing was known 
 Name = TypeVar("Name", bound=Hashable)
 
 
-@dataclass(slots=True)
-class Slot:
+class Slot(msgspec.Struct):
     """What the values of one step come to."""
 
     total: float

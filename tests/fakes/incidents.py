@@ -1,7 +1,8 @@
 """Incidents for tests of telling: one of a GPU that is too hot, with every field to change."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from gpuwatch.model.alert import AlertState, Incident, Severity
 

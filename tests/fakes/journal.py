@@ -2,7 +2,9 @@
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from gpuwatch.model.alert import AlertState, Incident
 from gpuwatch.model.delivery import Delivery, Outcome, Told

@@ -9,11 +9,11 @@ import os
 import signal
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.catalogue.disk import FILESYSTEM, FILESYSTEM_SIZE, FILESYSTEM_STUCK
 from gpuwatch.config import Config, Paths

@@ -1,9 +1,10 @@
 """Nouns for tests of the store, by number."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from gpuwatch.catalogue import gpu
 from gpuwatch.model.alert import AlertState, Incident, Severity

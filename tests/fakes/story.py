@@ -1,8 +1,10 @@
 """A host told as a story: GPUs answer once a second through the real board, detectors and rules, on a clock of ours."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from gpuwatch import detectors
 from gpuwatch.catalogue import gpu, host

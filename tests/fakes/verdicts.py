@@ -1,7 +1,8 @@
 """What the shipped rules say of readings that go on as they are."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gpuwatch import detectors, shipped
 from gpuwatch.config import Config

@@ -1,10 +1,10 @@
 """Every kind of receiver is tested by being in the table: what all of them must do, whatever they speak."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch import notify
 from gpuwatch.config import Config, ConfigError

@@ -4,9 +4,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.notify.resolver import Resolver
 from tests.fakes.clock import FakeClock

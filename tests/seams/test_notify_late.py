@@ -1,9 +1,9 @@
 """What earlier runs knew and owed is read only after this run has begun to tell: a disk was slow, or locked."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.model.alert import AlertState
 from gpuwatch.model.delivery import Delivery, DeliveryKind, Told

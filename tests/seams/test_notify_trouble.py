@@ -1,12 +1,13 @@
 """Receivers that are dead, refuse, wish to wait or are gone: what is tried again, what is given up, how that is said."""
 
+import dataclasses
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch import notify
 from gpuwatch.model.alert import Severity
@@ -220,7 +221,7 @@ def test_a_fault_in_a_receiver_kind_costs_a_retry_and_not_the_channel(
         return good.request(delivery, options, attempt)  # type: ignore[arg-type]  # handed through as it came
 
     broken = HttpReceiver(keys=good.keys, configure=good.configure, request=request, judge=good.judge)
-    patched = replace(who, by_name={"a": replace(who.by_name["a"], receiver=broken)})
+    patched = replace(who, by_name={"a": dataclasses.replace(who.by_name["a"], receiver=broken)})
     with Life(patched, clock, journal) as life:
         life.fire(HOT)
         life.attempts(1)

@@ -3,10 +3,10 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.store import Memory
 from gpuwatch.store.records import KEEP_NEWEST, blob_row, delivery_row, incident_row, prune, told_row

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from gpuwatch.config import Section
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.delivery import Delivery, Outcome
@@ -32,14 +34,13 @@ class Options(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One try to send a delivery: things that differ from try to try."""
 
     at: float  # wall clock
     number: int  # 1 for the first
     host: str
-    host_labels: Mapping[str, str] = field(default_factory=dict)
+    host_labels: Mapping[str, str] = {}
     late: float | None = None  # seconds since the message was owed, where that is worth telling
     stored: bool = True  # False: the disk has not taken it yet
 
@@ -53,8 +54,7 @@ class Request:
     body: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What came back: header names in lower case, and as much of the body as we were ready to read."""
 
     status: int
@@ -63,8 +63,7 @@ class Answer:
     at: float  # wall clock at which it came
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpReceiver:
+class HttpReceiver(msgspec.Struct, frozen=True, kw_only=True):
     """A kind that is told by one POST. It does not send, sleep or retry; it is three functions and a struct.
 
     `configure` reads files and raises MistakeError for what the struct alone cannot see.

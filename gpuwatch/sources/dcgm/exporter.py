@@ -5,7 +5,7 @@ An exporter collects every 30 s by default and repeats its values in between, fo
 GPU, which never rests, has not moved for STALE seconds, its values are not given any more.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from gpuwatch.catalogue.gpu import ENERGY
 from gpuwatch.client import Client, Unreachable
@@ -24,8 +24,7 @@ OK = 200
 PAGE = "page"  # what is touched, in the words of the supervisor
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(msgspec.Struct):
     """A GPU as it last stood on the page."""
 
     reading: Reading

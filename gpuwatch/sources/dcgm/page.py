@@ -6,7 +6,8 @@ name one and nothing else: rows of MIG instances, links, switches and CPUs are t
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gpuwatch.model.escape import printable
 from gpuwatch.model.pci import address_of, spelled
@@ -25,42 +26,38 @@ MARKS = (*HEADS, *(f"# {kind} {head}" for kind in ("HELP", "TYPE") for head in H
 PARTS = ("GPU_I_ID", "GPU_I_PROFILE", "nvlink", "nvswitch", "cpu", "cpucore", "vgpu")  # labels of what is no whole card
 
 
-@dataclass(slots=True)
-class Card:
+class Card(msgspec.Struct):
     """One GPU as the page names it, and the numbers that it has of it: as text, by name of the field."""
 
     key: str
     index: str  # DCGM's own number, "" where the page has none
     info: dict[str, str]
-    texts: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = {}
 
 
-@dataclass(slots=True)
-class Instance:
+class Instance(msgspec.Struct):
     """A GPU instance of MIG: the GPU that it is a part of, and its number there ("" where the page has none)."""
 
     key: str
     index: str
     number: str
     profile: str
-    texts: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Other:
+class Other(msgspec.Struct, frozen=True):
     """What is no GPU of ours: a switch, a link, a CPU, or a GPU without a name."""
 
 
 Owner = Card | Instance | Other | None
 
 
-@dataclass(slots=True)
-class Page:
+class Page(msgspec.Struct):
     """A page that was understood, as far as that goes."""
 
-    cards: dict[str, Card] = field(default_factory=dict)
-    divided: dict[str, str] = field(default_factory=dict)  # GPUs that have rows of MIG instances: key -> index
-    instances: dict[tuple[str, str], Instance] = field(default_factory=dict)  # by key of the GPU and number
+    cards: dict[str, Card] = {}
+    divided: dict[str, str] = {}  # GPUs that have rows of MIG instances: key -> index
+    instances: dict[tuple[str, str], Instance] = {}  # by key of the GPU and number
     is_dcgm: bool = False
     is_cut: bool = False  # it does not end with the end of a line: what came last is not trusted
     is_foreign: bool = False  # too many cards or lines for one host

@@ -2,9 +2,10 @@
 
 import os
 import re
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from gpuwatch.catalogue.disk import MD, MD_DEGRADED
 from gpuwatch.model.clock import Clock
@@ -20,8 +21,7 @@ REDUNDANT = re.compile(r"\braid(1|4|5|6|10)\b")
 LIMIT = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Array:
+class Array(msgspec.Struct, frozen=True):
     """One array as mdstat shows it."""
 
     name: str

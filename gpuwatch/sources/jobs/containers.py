@@ -4,7 +4,6 @@ Those files hold arguments and environments as well: nothing but the names is de
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -48,8 +47,7 @@ class Podman(msgspec.Struct):
     names: list[str] = msgspec.field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(msgspec.Struct, frozen=True):
     """What a container is called. `why` says in words why `name` is "" (and nothing else is known)."""
 
     name: str = ""

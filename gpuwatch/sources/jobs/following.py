@@ -8,8 +8,9 @@ import os
 import resource
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from gpuwatch.catalogue.process import PROCESS, PROCESS_IO_WAIT
 from gpuwatch.model.clock import Clock
@@ -32,8 +33,7 @@ NOWHERE: Mapping[str, str] = MappingProxyType({})
 Facts = Mapping[str, str]
 
 
-@dataclass(slots=True)
-class Followed:
+class Followed(msgspec.Struct):
     """A process whose CPU is followed. `turn` is that of a loader, None for who is on a GPU."""
 
     one: Process

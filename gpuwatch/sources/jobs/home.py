@@ -6,7 +6,8 @@ and `systemd`, as Docker, containerd, CRI-O, podman, LXC, kubelet and Slurm 20 t
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 SYSTEMD, UNIFIED = "systemd", ""  # the named hierarchy of v1, and that of v2
 SHORT = 12  # characters of a container id that people are shown
@@ -34,8 +35,7 @@ ENTRANCES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(msgspec.Struct, frozen=True):
     """Whose work a process is. `marker` is in the name of the job's own control group, "" where it has none."""
 
     scheduler: str  # slurm, kubernetes, docker, podman, crio, containerd, container, lxc, systemd, session

@@ -9,8 +9,9 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from gpuwatch.model.clock import Clock
 
@@ -26,8 +27,7 @@ A = TypeVar("A")
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Known(Generic[A]):
+class Known(msgspec.Struct, Generic[A]):
     """An answer and until when it holds (monotonic)."""
 
     answer: A

@@ -3,9 +3,11 @@
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.catalogue.process import PROCESS_BLOCKED, PROCESS_CPU, PROCESS_IO_WAIT, PROCESS_RESIDENT
 from gpuwatch.model.escape import printable
@@ -40,8 +42,7 @@ class Stat(NamedTuple):
     cpu: float  # seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(msgspec.Struct, frozen=True):
     """Who a process is."""
 
     pid: int

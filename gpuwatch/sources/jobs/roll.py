@@ -1,7 +1,8 @@
 """Who is at work on the GPUs now: processes, the jobs that they belong to, and the loaders of each. Made once a normal round."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gpuwatch.sources import sysfs
 from gpuwatch.sources.jobs import process, tree
@@ -17,8 +18,7 @@ Names = Callable[[Home], Named | None]
 Users = Callable[[int], str | None]
 
 
-@dataclass(slots=True)
-class Job:
+class Job(msgspec.Struct):
     """One job; `name` is what people are shown, `owners` what its users are called, by number."""
 
     scheduler: str
@@ -26,9 +26,9 @@ class Job:
     name: str
     home: Home
     named: Named
-    gpus: list[Process] = field(default_factory=list)  # those with the most GPU memory first
-    loaders: list[Process] = field(default_factory=list)
-    owners: dict[int, str] = field(default_factory=dict)
+    gpus: list[Process] = []  # those with the most GPU memory first
+    loaders: list[Process] = []
+    owners: dict[int, str] = {}
 
     @property
     def info(self) -> dict[str, str]:
@@ -56,13 +56,12 @@ class Job:
         return "" if one.uid is None else self.owners.get(one.uid, "")
 
 
-@dataclass(slots=True)
-class Roll:
+class Roll(msgspec.Struct):
     """All of them. `jobs` by key; `of` says to which each process belongs, `gpus` who is on a GPU."""
 
-    jobs: dict[str, Job] = field(default_factory=dict)
-    of: dict[int, Job] = field(default_factory=dict)
-    gpus: dict[int, Process] = field(default_factory=dict)
+    jobs: dict[str, Job] = {}
+    of: dict[int, Job] = {}
+    gpus: dict[int, Process] = {}
     dropped: int = 0
 
 

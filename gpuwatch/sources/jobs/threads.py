@@ -7,7 +7,8 @@ together, and so many files a look; who is not reached is first in the next one.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gpuwatch.catalogue.process import PROCESS_WORKERS, PROCESS_WORKERS_BUSY, PROCESS_WORKERS_FULL
 from gpuwatch.model.metric import Metric
@@ -25,20 +26,18 @@ LEAST = 10.0  # seconds between two looks: a thread's time comes in steps of 10 
 WAITERS = ("cuda", "nccl", "NCCL", "pt_autograd", "pt_nccl")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """What is known of the threads of one process."""
 
-    values: Mapping[Metric, float] = field(default_factory=dict)
-    absent: Mapping[Metric, Absence] = field(default_factory=dict)
+    values: Mapping[Metric, float] = {}
+    absent: Mapping[Metric, Absence] = {}
 
 
 NOT_YET = Found(absent=dict.fromkeys((PROCESS_WORKERS, PROCESS_WORKERS_FULL, PROCESS_WORKERS_BUSY), Absence.EMPTY))
 NONE_FULL = Found({PROCESS_WORKERS_FULL: 0.0}, dict.fromkeys((PROCESS_WORKERS, PROCESS_WORKERS_BUSY), Absence.EMPTY))
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(msgspec.Struct):
     """What a process was when it was last looked at."""
 
     at: float  # monotonic

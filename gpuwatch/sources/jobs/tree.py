@@ -5,8 +5,9 @@ Bounded, whatever a fork bomb makes of it: so many processes below one, so many 
 
 import os
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from gpuwatch.sources import processes, sysfs
 from gpuwatch.sources.jobs import process
@@ -25,23 +26,21 @@ NAMES = (
 LAUNCHERS = frozenset(NAMES.split())
 
 
-@dataclass(slots=True)
-class Budget:
+class Budget(msgspec.Struct):
     """Files that a round may still read, and what it had to leave out."""
 
     reads: int = READS
     dropped: int = 0
 
 
-@dataclass(slots=True)
-class Children:
+class Children(msgspec.Struct):
     """Who the children of a process are, as the kernel lists them, else by everybody's parent."""
 
     proc: str
     every_thread: bool  # children of its other threads too: dear, and few programs fork there
-    budget: Budget = field(default_factory=Budget)
+    budget: Budget = msgspec.field(default_factory=Budget)
     leaves: Collection[int] = ()  # who had none at the last look: asked again only where every thread is
-    without: set[int] = field(default_factory=set)  # who has none now
+    without: set[int] = set()  # who has none now
     _scanned: dict[int, list[int]] | None = None
 
     def of(self, pid: int) -> list[int]:

@@ -6,7 +6,8 @@ group passes it by. A group ends with its last line, or after HOLD seconds of th
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gpuwatch.sources.kernel.host import OOPS
 from gpuwatch.sources.kernel.record import Record
@@ -26,8 +27,7 @@ TRACE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """One kind of group: how it begins, what belongs to it, how it ends."""
 
     opens: Test
@@ -70,8 +70,7 @@ SHAPES = (
 )
 
 
-@dataclass(slots=True)
-class Group:
+class Group(msgspec.Struct):
     """One that is open."""
 
     shape: Shape
@@ -81,11 +80,10 @@ class Group:
     passed: int = 0
 
 
-@dataclass(slots=True)
-class Join:
+class Join(msgspec.Struct):
     """The groups that are open in one log."""
 
-    groups: list[Group] = field(default_factory=list)
+    groups: list[Group] = []
 
     def feed(self, record: Record, order: int) -> list[tuple[int, Record]]:
         """Take the next record; return what is whole now, with the place in the log (`order`) at which it ended."""

@@ -8,8 +8,9 @@ years where nobody takes them away: only those since the given time count.
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from gpuwatch import plainfile
 from gpuwatch.catalogue.events import KINDS
@@ -30,8 +31,7 @@ SAID = 3  # errors of GPUs that are named
 GPU_ERRORS = frozenset({"xid", "sxid", "off_bus", "gsp"})
 
 
-@dataclass(frozen=True, slots=True)
-class Dump:
+class Dump(msgspec.Struct, frozen=True):
     """What was left. `problem` says why there may be more than could be read, "" where all was."""
 
     crash: str = ""  # what ended the boot, in the kernel's words

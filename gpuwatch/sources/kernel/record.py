@@ -1,9 +1,10 @@
 """One message of the log, and what a family of patterns found in one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
+
+import msgspec
 
 from gpuwatch.model.alert import Severity
 
@@ -35,12 +36,11 @@ class Found(NamedTuple):
     words: str = ""  # "": the message itself
 
 
-@dataclass(slots=True)
-class Known:
+class Known(msgspec.Struct):
     """What earlier lines of a log say about later ones. Bounded: a host has few GPUs, a forged log may name many."""
 
-    uuids: dict[str, str] = field(default_factory=dict)  # GPU address -> UUID
-    gpus: set[str] = field(default_factory=set)  # addresses that the kernel found to be NVIDIA's
+    uuids: dict[str, str] = {}  # GPU address -> UUID
+    gpus: set[str] = set()  # addresses that the kernel found to be NVIDIA's
     is_dump: bool = False  # the log is what a crash left behind
     is_private: bool = False  # [privacy]: no user is named, by control groups neither
 

@@ -1,8 +1,9 @@
 """A saved log -> events: for `gpuwatch events --file` and for tests."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import BinaryIO
+
+from msgspec.structs import replace
 
 from gpuwatch.model.event import Event
 from gpuwatch.sources.kernel.forms import LINE, Forms

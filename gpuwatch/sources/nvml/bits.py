@@ -5,8 +5,9 @@ they are not asked for, and no kind of event stands for them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from gpuwatch.catalogue.xids import xid
 from gpuwatch.model.alert import Severity
@@ -20,8 +21,7 @@ LAST_XID = 0xFFFF  # far beyond the table; what is larger is no Xid
 NO_INSTANCE = 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
+class Meaning(msgspec.Struct, frozen=True):
     """What one bit tells of. A bit without a kind tells nothing by itself: what has changed is read, and told by its reader."""
 
     kind: str

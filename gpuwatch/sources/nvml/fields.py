@@ -1,8 +1,9 @@
 """Field values: many numbers of a GPU in one nvmlDeviceGetFieldValues call."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence
@@ -21,8 +22,7 @@ MEMBERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One field: its id (nvml.h 13.5), the metric that it gives, and the factor to the metric's unit.
 
     `scope` is the NVLink that is meant, where it is one, or ALL of them.

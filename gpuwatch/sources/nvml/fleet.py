@@ -4,11 +4,12 @@ Handles are opened on threads of their own, since the first call to a GPU is the
 mode) and may hang. nvmlDeviceGetHandleByUUID is not used: it attaches other GPUs, and fails where any of them is lost.
 """
 
-import dataclasses
 import logging
 import threading
 from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
@@ -165,7 +166,7 @@ class Fleet:
         twin = gpu is not None and gpu.handle is not None and gpu.index != index and gpu.listed == self._number
         if twin and opening.everything and identity.address is not None:
             # two cards that give the same UUID: the PCI address tells them apart
-            identity = dataclasses.replace(identity, key=spelled(identity.address))
+            identity = msgspec.structs.replace(identity, key=spelled(identity.address))
             gpu = self._gpus.get(identity.key)
         if gpu is None:
             gpu = Gpu(self._library, self._clock, identity, index, self._config)

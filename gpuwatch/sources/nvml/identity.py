@@ -1,8 +1,9 @@
 """Who a GPU is: its key, its labels and its text facts, read when it is opened."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.config import Config
@@ -33,8 +34,7 @@ TEXTS = {
 INTEGRATED = ("nvgpu", "tegra", "jetson", "orin", "xavier", "thor", "gb10")  # parts that share the host's memory
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """One GPU as NVML introduced it: key, PCI address (None for integrated parts), text facts."""
 
     key: str

@@ -6,8 +6,9 @@ device for as long as that exists.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gpuwatch.catalogue.mig import MIG_MEMORY_SIZE, MIG_MEMORY_USED
 from gpuwatch.sources.nvml import bindings, verdicts
@@ -22,8 +23,7 @@ VANISHED = frozenset((verdicts.INVALID_ARGUMENT, verdicts.NOT_FOUND, verdicts.NO
 PROFILE = re.compile(r"\bMIG (\S+)$")  # "NVIDIA A100-SXM4-40GB MIG 3g.20gb"
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(msgspec.Struct, frozen=True):
     """One MIG device: a compute instance within a GPU instance."""
 
     uuid: str

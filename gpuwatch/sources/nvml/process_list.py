@@ -7,7 +7,8 @@ read with each stride that its symbol may have; the one is taken in which every 
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from gpuwatch.sources.nvml.answers import ALL_ONES
 
@@ -24,8 +25,7 @@ SAMPLE = struct.Struct("<IxxxxQIIII")  # nvmlProcessUtilizationSample_t: pid, ti
 INFO = struct.Struct("<QIIIIIIIxxxx")  # nvmlProcessUtilizationInfo_v1_t: time stamp, pid, sm, memory, encoder, decoder, jpeg, ofa
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """One process on one GPU. `gi` and `ci` are None where there is no MIG, memory where the driver does not tell it."""
 
     pid: int
@@ -34,8 +34,7 @@ class Record:
     ci: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """The share of time in which kernels of one process ran, up to `at` (microseconds since 1970); None: it cannot be told."""
 
     pid: int

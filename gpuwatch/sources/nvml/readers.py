@@ -4,8 +4,9 @@ A new metric is one Chain in the list of its tier. Chains whose present way is a
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gpuwatch.catalogue import gpu, interconnect
 from gpuwatch.catalogue.memory import ECC_LOCATION_ERRORS, MEMORY_UNREPAIRABLE, ROW_REMAP_BANKS
@@ -41,8 +42,7 @@ MEGA = 1e6
 KIBI = 1024.0
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One NVML function with its arguments after the handle, and what its answer gives.
 
     `newer` calls take a number that an old driver may not know: INVALID_ARGUMENT then means that it never will.
@@ -56,8 +56,7 @@ class Call:
     struct: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Chain:
+class Chain(msgspec.Struct, frozen=True, eq=False):
     """What gives these metrics: the first way that this GPU's driver has. Compared by identity."""
 
     metrics: tuple[Metric, ...]

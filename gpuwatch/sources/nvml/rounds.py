@@ -8,8 +8,9 @@ import logging
 import queue
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
@@ -29,8 +30,7 @@ DRIVER_KEY = ""  # the session's place in a round; the driver's target has no ke
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One ask, on its way to the thread of its tier."""
 
     skip: frozenset[str]

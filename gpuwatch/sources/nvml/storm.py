@@ -1,6 +1,7 @@
 """Equal events that follow each other closely: the first is told at once, the others as one with their count. Pure."""
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event, Likeness, like, together
@@ -11,8 +12,7 @@ MOST = 32  # different events of one GPU in a window: more than any cause has be
 TOO_MANY = "more different events in one second than can be told apart"
 
 
-@dataclass(slots=True)
-class Window:
+class Window(msgspec.Struct):
     """One kind of event that has just been told, and what came after it."""
 
     until: float  # monotonic

@@ -1,9 +1,10 @@
 """What the driver leaves in the file system: its version, its nodes, its list of GPUs. Read without touching NVML."""
 
-import dataclasses
 import os
 import re
 from pathlib import Path
+
+import msgspec
 
 from gpuwatch.config import Paths
 from gpuwatch.model.clock import Clock
@@ -61,7 +62,7 @@ class Watch:
             if since is None:
                 since = now if self._has_looked else now - loaded_for(self._paths, self._clock.wall())
         self._since, self._has_looked = since, True
-        return found if since is None else dataclasses.replace(found, nodeless=now - since)
+        return found if since is None else msgspec.structs.replace(found, nodeless=now - since)
 
 
 def loaded_for(paths: Paths, wall: float) -> float:

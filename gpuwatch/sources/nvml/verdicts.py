@@ -1,6 +1,6 @@
 """What NVML's return codes mean: for one value, for a GPU, for the driver. Pure; nvml.h and field reports are the source."""
 
-from dataclasses import dataclass
+import msgspec
 
 from gpuwatch.model.reading import Absence, Fault
 
@@ -116,8 +116,7 @@ def unlisted(count: int) -> Fault:
     return Fault("lost", f"the GPU is gone from NVML's list, which now has {count}")
 
 
-@dataclass(frozen=True, slots=True)
-class Traces:
+class Traces(msgspec.Struct, frozen=True):
     """What the file system says about the driver, without touching NVML. None: cannot be told from here."""
 
     module: str | None  # version of the loaded kernel module

@@ -1,6 +1,6 @@
 """The rest of the simulated host: CPU, memory and disks that follow what its GPUs do."""
 
-from dataclasses import dataclass
+import msgspec
 
 from gpuwatch.sources.simulated.physics import Card
 from gpuwatch.sources.simulated.scenario import Event, Kind, Scenario
@@ -12,8 +12,7 @@ DISK_SIZE = 3.84e12
 DAY = 86400.0
 
 
-@dataclass(slots=True)
-class SimulatedDisk:
+class SimulatedDisk(msgspec.Struct):
     """One NVMe drive."""
 
     index: int
@@ -40,8 +39,7 @@ class SimulatedDisk:
         self.temperature += (38 + 12 * min(1.0, busy_gpus / 8) * share - self.temperature) * min(1.0, passed / 120)
 
 
-@dataclass(slots=True)
-class SimulatedHost:
+class SimulatedHost(msgspec.Struct):
     """CPU time by mode, load and pressure of the host that feeds the GPUs."""
 
     cores: int

@@ -1,12 +1,11 @@
 """The cards that can be simulated, with values of real ones (sources: nvml.md section 5)."""
 
-from dataclasses import dataclass
+import msgspec
 
 MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class Model(msgspec.Struct, frozen=True, kw_only=True):
     """What a card is: powers in watts, temperatures in celsius, clocks in hertz, memory in bytes."""
 
     name: str

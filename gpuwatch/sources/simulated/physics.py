@@ -5,7 +5,8 @@ driver takes clock away, as real cards do, so that a hot card settles near its l
 """
 
 import random
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gpuwatch.sources.simulated.models import Model
 from gpuwatch.sources.simulated.scenario import Event, Kind, Scenario
@@ -15,8 +16,7 @@ THROTTLE_STEP = 0.03  # share of the clock taken or given back a second, as the 
 CLOCK_FLOOR = 0.3
 
 
-@dataclass(slots=True)
-class Card:
+class Card(msgspec.Struct):
     """One simulated GPU at one moment; `advance` moves it on."""
 
     model: Model
@@ -38,7 +38,7 @@ class Card:
     lost: bool = False
     hung: bool = False
     starved: bool = False
-    events: tuple[Event, ...] = field(default=())
+    events: tuple[Event, ...] = ()
 
     def advance(self, scenario: Scenario, elapsed: float, passed: float) -> None:
         """Move the card on by `passed` seconds, to `elapsed` seconds after the start."""

@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+
+import msgspec
+from msgspec.structs import replace
 
 # Attribute numbers that nearly all vendors use alike.
 REALLOCATED, REPORTED_UNCORRECTABLE, PENDING, OFFLINE_UNCORRECTABLE = 5, 187, 197, 198
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attribute:
+class Attribute(msgspec.Struct, frozen=True, kw_only=True):
     """One row of an ATA drive's attribute table. `failed` is "now", "past" or ""; `raw` is what smartctl prints."""
 
     id: int
@@ -28,8 +29,7 @@ class Attribute:
         return int(found[0]) if found else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """One look at one disk. None means: not said. Percent are as the drive says them, minutes and hours too."""
 
     source: str  # "json" or "text"
@@ -82,8 +82,7 @@ def merge(judge: Facts, parsed: Facts) -> tuple[Facts, tuple[str, ...]]:
     """
     filled: dict[str, object] = {}
     differ: list[str] = []
-    for field in fields(Facts):
-        name = field.name
+    for name in Facts.__struct_fields__:
         ours, theirs = getattr(judge, name), getattr(parsed, name)
         if name in OF_THE_RUN or theirs in (None, ""):
             continue
@@ -93,7 +92,7 @@ def merge(judge: Facts, parsed: Facts) -> tuple[Facts, tuple[str, ...]]:
         elif ours != theirs and not (name == "model" and str(ours).endswith(str(theirs))):  # SCSI: pySMART leaves the vendor out
             differ.append(name)
     attributes, rows = merge_attributes(judge.attributes, parsed.attributes)
-    return replace(judge, attributes=attributes, **filled), (*differ, *rows)  # type: ignore[arg-type]  # names and types come from the fields themselves
+    return replace(judge, attributes=attributes, **filled), (*differ, *rows)
 
 
 def merge_attributes(ours: Iterable[Attribute], theirs: Iterable[Attribute]) -> tuple[tuple[Attribute, ...], tuple[str, ...]]:

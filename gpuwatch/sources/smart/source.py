@@ -9,8 +9,10 @@ import errno
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
@@ -37,8 +39,7 @@ def source(config: Config, clock: Clock) -> "Smart":
     return Smart(config, clock, Runner())
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     """One look at one disk: the facts where there are any, the verdict in every case, how it was parsed and what was odd in that.
 
     What is odd is told in the Reading, not logged: this process knows no earlier round, and would say the same in every one.

@@ -5,7 +5,8 @@ bits 2 and 6 mean nothing by themselves: they are common on healthy drives.
 """
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from gpuwatch.model.reading import Fault
 from gpuwatch.sources.smart.facts import OFFLINE_UNCORRECTABLE, PENDING, REALLOCATED, REPORTED_UNCORRECTABLE, Facts
@@ -26,8 +27,7 @@ VIRTUAL = re.compile(r"\braid\b|volume|logical|virtual|vbox|vmware|\bmr\d{4}", r
 CAPABILITIES = "needs root, or group disk (or CAP_DAC_OVERRIDE) with CAP_SYS_RAWIO for SATA and CAP_SYS_ADMIN for NVMe"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """One state of the catalogue's VERDICT, why, and what kept us from reading the drive where the state is unknown."""
 
     state: str

@@ -1,9 +1,9 @@
 """What /-/ready and `gpuwatch status` say, from what is known."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.catalogue import derived, disk, gpu, host
 from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_MEMORY_USED, MIG_MODE

@@ -1,9 +1,9 @@
 """Processes that end while their GPU's memory is full."""
 
-from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.catalogue.events import KINDS
 from gpuwatch.catalogue.gpu import GPU, MEMORY_SIZE, MEMORY_USED

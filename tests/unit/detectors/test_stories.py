@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpuwatch.catalogue.events import KINDS
 from gpuwatch.catalogue.xids import xids
@@ -192,7 +193,7 @@ def test_what_comes_back_after_two_reboots_is_the_hardware() -> None:  # cases.m
 def test_a_nonfatal_switch_error_is_information_until_it_comes_back_on_that_link() -> None:
     def error(at: float, link: str, severity: Severity = INFO) -> Event:
         event = told("sxid", severity, at, "0000:86:00.0", link=link, fatal="no")
-        return Event(**{name: getattr(event, name) for name in event.__dataclass_fields__} | {"code": 12028})
+        return replace(event, code=12028)
 
     tale = Tale().hear(error(0, "61"), error(1, "61"), error(HOUR, "5"))
     assert tale.last.severity is INFO

@@ -1,8 +1,7 @@
 """For whom a silence is, and when it holds."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.model.silence import Matcher, Silence
 

@@ -3,11 +3,11 @@
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch import notify
 from gpuwatch.config import Config, ConfigError, Host, Route

@@ -1,10 +1,10 @@
 """What is decided from incidents and told-marks: told as stories, one beat a second."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpuwatch.config import Route
 from gpuwatch.model.alert import AlertState, Incident, Severity

@@ -1,6 +1,6 @@
 """Which message of a channel comes next, and which is no longer worth sending."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.delivery import Delivery, DeliveryKind

@@ -1,8 +1,7 @@
 """The silences of a host: made, ended, bounded, restored."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.catalogue import own
 from gpuwatch.model.silence import DAY, Matcher, Silence

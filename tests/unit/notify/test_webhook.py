@@ -1,8 +1,8 @@
 """The generic webhook: its request, its signature, its body, and how it judges."""
 
 import base64
+import dataclasses
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import gpuwatch
 from gpuwatch.model.alert import AlertState, Incident
@@ -67,7 +68,7 @@ def test_the_headers_are_those_of_the_contract() -> None:
 
 
 def test_without_a_secret_nothing_is_signed() -> None:
-    assert "webhook-signature" not in webhook.request(delivery(HOT), replace(OPTIONS, key=b""), ATTEMPT).headers
+    assert "webhook-signature" not in webhook.request(delivery(HOT), dataclasses.replace(OPTIONS, key=b""), ATTEMPT).headers
 
 
 def test_a_retry_keeps_the_id_and_has_its_own_timestamp_and_signature() -> None:

@@ -1,11 +1,12 @@
 """The engine: inhibition, excuses, its own readings, latches and growth, over Views made by hand."""
 
+import dataclasses
 import logging
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.catalogue import derived, gpu, host, own
 from gpuwatch.model.alert import Transition
@@ -198,7 +199,7 @@ def test_a_rule_that_fails_costs_only_itself_and_says_so_once(tmp_path: Path, ca
             raise ZeroDivisionError("a bug")
         return False
 
-    engine = Engine((replace(bad, steps=tuple(replace(one, fires=fires) for one in bad.steps)), good))
+    engine = Engine((replace(bad, steps=tuple(dataclasses.replace(one, fires=fires) for one in bad.steps)), good))
     caplog.set_level(logging.INFO)
     heard = [one for n in range(3) for one in engine.beat(view(n, {CARDS[0]: {CORE: 90.0}}), n, {})]
     assert [one.rule for one in heard] == ["good"]

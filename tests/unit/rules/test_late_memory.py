@@ -1,6 +1,6 @@
 """What earlier runs knew is read only after this run has begun to judge: a disk was slow, or locked."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gpuwatch.rules.incidents import Incidents
 from tests.fakes.story import Story

@@ -2,9 +2,9 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.model.alert import AlertState
 from tests.fakes.story import Story

@@ -1,8 +1,7 @@
 """Codes become verdicts: every row of nvml.md 1.2 and 1.3."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.catalogue.gpu import DRIVER_STATE
 from gpuwatch.model.reading import Absence

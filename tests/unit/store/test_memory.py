@@ -1,6 +1,6 @@
 """The alert memory in RAM: what a new run gets, what waits for the disk, and what a ticket says."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gpuwatch.model.alert import AlertState, Severity
 from gpuwatch.model.delivery import Outcome

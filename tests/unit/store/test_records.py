@@ -1,7 +1,8 @@
 """Incidents and deliveries survive being written down, whatever stands in them."""
 
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from gpuwatch.model.delivery import Delivery
 from gpuwatch.model.silence import Silence
