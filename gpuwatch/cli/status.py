@@ -79,7 +79,8 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
     yield f"reading: {reading}"
     if released(page):
         yield f"GPUs: {of_release(page['release'])}; `gpuwatch resume` ends it"
-    yield f"GPUs: {sum(card['up'] for card in cards)} of {number(page['expected_gpus'], len(cards))} up"
+    else:
+        yield f"GPUs: {sum(card['up'] for card in cards)} of {number(page['expected_gpus'], len(cards))} up"
     words = driver.get("words", "")
     if driver["state"] not in {"", "ok", "released"} and words and not any(words in reason for reason in page["reasons"]):
         yield f"  . driver {driver['state']}: {words}"  # a host without GPUs needs none, and is well

@@ -124,6 +124,15 @@ def test_a_gpu_is_told_with_its_mig_instances_and_those_who_are_on_it(tmp_path: 
     ]
 
 
+def test_gpus_that_are_released_are_not_counted_as_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    release = {"state": "released", "until": 0.0, "by": "root"}
+    cards = [card("0", up=False, down_reason="released")]
+    said = told(tmp_path, capsys, gpus=cards, release=release)
+    assert [line.split(" until ")[0] for line in said if line.startswith("GPUs")] == ["GPUs: released"]
+    assert "  GPU 0: released" in said
+    assert "GPUs: 0 of 1 up" in told(tmp_path, capsys, gpus=cards)
+
+
 @pytest.mark.parametrize(
     ("driver", "models", "heading"),
     [

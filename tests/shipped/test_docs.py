@@ -15,13 +15,14 @@ from gpuwatch.cli import COMMANDS, main
 from gpuwatch.cli import config as configuration
 from gpuwatch.client import Client
 from gpuwatch.config import reference
+from gpuwatch.export import api
 from gpuwatch.export.families import FAMILIES
 from gpuwatch.export.process import ProcessText
 from gpuwatch.notify.receivers import RECEIVERS
 from gpuwatch.places import Places
 from gpuwatch.rules import load as rules
 from tests.fakes.until import PATIENCE
-from tests.fakes.web import serving
+from tests.fakes.web import Answers, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -149,3 +150,13 @@ def test_nothing_in_the_repository_names_this_machine() -> None:
     for name in listed.stdout.splitlines():
         text = (ROOT / name).read_text(encoding="utf-8", errors="replace") if (ROOT / name).is_file() else ""
         assert wrong.search(text) is None, name
+
+
+def test_every_path_and_every_command_that_asks_is_on_the_page_of_http() -> None:
+    page = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
+    paths = {(route.method, route.path) for route in api.routes(Answers())}
+    assert {one for one in paths if f"`{one[0]} {one[1]}`" not in page} == {("GET", "/")}
+    (listed,) = re.findall(r"## The commands\n\n(.*?) ask the daemon", page, re.DOTALL)
+    asking = {name for name in COMMANDS if "ask.add(parser)" in (ROOT / f"gpuwatch/cli/{name}.py").read_text(encoding="utf-8")}
+    assert {"status", "events", "history"} <= asking
+    assert set(re.findall(r"`(?:gpuwatch )?(\w+)`", listed)) == asking - {"apt"}  # which no person calls
