@@ -199,7 +199,7 @@ def tell(story: Story, event: Event, count: int, label: str, heard: float) -> No
     if tally is not None:
         tally.add(event, count)
     rank = causes.rank(event)
-    # NVML tells the number alone, and the kernel's line what it was. What is told of another thing is no better word for this one.
+    # NVML tells the number alone, the kernel's line what it was. What is told of another thing is no better word for this one.
     is_better_told = (
         label == story.label and event.source != "nvml" and not story.facts and causes.place(event) == (story.subject, story.key)
     )

@@ -141,7 +141,9 @@ class Forms:
             return None
         is_kernel = entry.transport == "kernel"
         program = entry.identifier if isinstance(entry.identifier, str) else ""
-        return self._made(Stamped(at, text.rstrip("\n")))._replace(is_kernel=is_kernel, program="" if is_kernel else program)
+        return self._made(Stamped(self._certain(at), text.rstrip("\n")))._replace(
+            is_kernel=is_kernel, program="" if is_kernel else program
+        )
 
     def _bracketed(self, line: str) -> Record:
         if found := UPTIME.match(line):
@@ -166,7 +168,7 @@ class Forms:
             at = self._stamps.dated(found[1], found[2], found[3])
             return self._tagged(None if at is None else at + stamps.fraction(found[4]), found[5])
         if found := EPOCH.match(line):
-            return self._tagged(float(found[1]), found[2])
+            return self._tagged(self._certain(float(found[1])), found[2])
         return self._iso_first(line)
 
     def _iso_first(self, line: str) -> Record:
@@ -179,8 +181,8 @@ class Forms:
             rest = rest.partition(" ")[2]
         # dmesg puts a comma before the microseconds and the message behind; syslog and journalctl a point, and host and program.
         if line[found.start() + 19 : found.start() + 20] == ",":
-            return self._made(Stamped(stamps.iso(found), rest))
-        return self._tagged(stamps.iso(found), rest)
+            return self._made(Stamped(self._certain(stamps.iso(found)), rest))
+        return self._tagged(self._certain(stamps.iso(found)), rest)
 
     def _tagged(self, at: float | None, rest: str) -> Record:
         tag = TAG.match(rest)
@@ -196,6 +198,12 @@ class Forms:
         if "#0" in text:
             text = OCTAL.sub(lambda found: chr(int(found[1], 8)), text)
         return self._made(Stamped(at, text))._replace(times=times)
+
+    def _certain(self, at: float | None) -> float | None:
+        """Return a time of which the year is certain; dates without one are near it."""
+        if at is not None:
+            self._stamps.knows(at)
+        return at
 
     def _up(self, uptime: float, text: str) -> Stamped:
         return Stamped(uptime, text, True) if self._booted is None else Stamped(self._booted + uptime, text)

@@ -4,6 +4,7 @@ A time that cannot be read is that of the line before: the order of arrival is w
 """
 
 import re
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
 DAY = 86400.0
@@ -59,9 +60,17 @@ class Stamps:
         self._now = now
         self._key: tuple[str, str, str, str] = ("", "", "", "")
         self._at = now
+        self._sure: float | None = None  # the last time whose year the log itself said
+
+    def knows(self, at: float) -> None:
+        """Take note of a time of this log of which the year is certain."""
+        self._sure = at
 
     def dated(self, month: str, day: str, clock: str, year: str = "") -> float | None:
-        """Return the wall time of a local date; one without a year is the latest that is not in the future."""
+        """Return the wall time of a local date.
+
+        One without a year is the nearest to what another line said with one, else the latest that is not in the future.
+        """
         key = (month, day, clock, year)
         if key == self._key:  # most lines have the second of the line before
             return self._at
@@ -69,17 +78,43 @@ class Stamps:
         if number is None:
             return None
         hour, minute, second = (int(part) for part in clock.split(":"))
+
+        def within(*years: int) -> list[float]:
+            """Return this date in those of the years that have it and do not lie in the future."""
+            found: list[float] = []
+            for one in years:
+                try:
+                    # A second of 60 is a leap second.
+                    at = datetime(one, number, int(day), hour, minute, min(second, 59)).astimezone().timestamp()
+                except (ValueError, OverflowError, OSError):
+                    continue
+                if year or at <= self._now + DAY:
+                    found.append(at)
+            return found
+
+        if year:
+            found = within(int(year))
+            self._sure = found[0] if found else self._sure
+        else:
+            found = self._nearest(within) or self._latest(within)
+        if not found:
+            return None
+        self._key, self._at = key, found[0]
+        return self._at
+
+    def _nearest(self, within: Callable[..., list[float]]) -> list[float]:
+        """Return the time nearest to the last that is certain, nothing where there is none."""
+        sure = self._sure
+        if sure is None:
+            return []
+        year = datetime.fromtimestamp(sure).astimezone().year
+        return sorted(within(year - 1, year, year + 1), key=lambda at: abs(at - sure))[:1]
+
+    def _latest(self, within: Callable[..., list[float]]) -> list[float]:
+        """Return the latest time that is not in the future."""
         this = datetime.fromtimestamp(self._now).astimezone().year
-        for candidate in [int(year)] if year else range(this, this - 5, -1):  # five: 29 February comes every four
-            try:
-                # A second of 60 is a leap second.
-                at = datetime(candidate, number, int(day), hour, minute, min(second, 59)).astimezone().timestamp()
-            except (ValueError, OverflowError, OSError):
-                continue
-            if year or at <= self._now + DAY:
-                self._key, self._at = key, at
-                return at
-        return None
+        # From the next year on, for a clock that runs ahead over New Year; 29 February comes every four.
+        return next((found for year in range(this + 1, this - 5, -1) if (found := within(year))), [])
 
 
 def iso(found: re.Match[str]) -> float | None:

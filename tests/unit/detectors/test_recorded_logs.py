@@ -154,3 +154,9 @@ def test_a_controller_that_halts_again_is_the_card_or_its_power(recorded: Path, 
 def test_lost_records_are_counted(recorded: Path) -> None:
     found = events(recorded, "devkmsg-raw-records.log")
     assert sum(event.count for event in found if event.kind == "log_lost") == 84
+
+
+def test_one_incident_of_lines_with_and_without_a_year_is_one_story_in_the_words_of_its_disk(recorded: Path) -> None:
+    with (recorded / "gpu/kmsg/md-raid-no-path.log").open("rb") as log:
+        (story,) = retold(replay(lines(log), NOW + 365 * 86400.0))  # a year later it is the same incident
+    assert (story.last - story.began, story.words) == (2.0, "block nvme0n1: no available path - failing I/O")

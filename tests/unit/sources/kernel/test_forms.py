@@ -87,6 +87,19 @@ def test_a_date_without_a_year_is_never_in_the_future() -> None:
     assert only(f"Dec 31 23:59:59 gpu-host kernel: {XID}").at == datetime(2025, 12, 31, 23, 59, 59).astimezone().timestamp()
 
 
+@pytest.mark.parametrize("sure", ["[Tue Dec 31 23:59:50 2024]", "2024-12-31T23:59:50 host kernel:", '{"JOURNAL": 1}'])
+def test_a_date_without_a_year_is_near_what_a_line_before_it_said_with_one(sure: str) -> None:
+    """A log of 2024 that is read in 2026: its lines without a year are not of 2026."""
+    began = datetime(2024, 12, 31, 23, 59, 50).astimezone().timestamp()
+    if sure.startswith("{"):
+        micros = int(began * 1e6)
+        first = f'{{"__REALTIME_TIMESTAMP":"{micros}","_TRANSPORT":"kernel","MESSAGE":"{XID}"}}'
+    else:
+        first = f"{sure} {XID}"
+    log = [first, f"Dec 31 23:59:52 host kernel: {XID}", f"Jan  1 00:00:05 host kernel: {XID}"]
+    assert [event.at - began for event in replay(log, NOW)] == [0.0, 2.0, 15.0]
+
+
 def test_the_29th_of_february_is_of_a_leap_year() -> None:
     assert only(f"Feb 29 10:00:00 gpu-host kernel: {XID}").at == datetime(2024, 2, 29, 10, 0, 0).astimezone().timestamp()
 
