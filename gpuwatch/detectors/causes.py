@@ -52,12 +52,29 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "aer_nonfatal": "reseat the card; look at riser and cable",
         "aer_fatal": "drain; power cycle the host; reseat the card, look at riser and cable",
         "api_mismatch": "reboot, or reload the NVIDIA modules; then hold their packages",
-        "no_driver": "unload the driver that holds the GPUs, load nvidia",
-        "nouveau": "blacklist nouveau and install NVIDIA's driver, if this host is meant for CUDA",
+        "nouveau": "blacklist nouveau (or nova_core) and install NVIDIA's driver, if this host is meant for CUDA",
         "oom_kill": "fewer or smaller processes, or a higher limit",
         "hung_task": "look what it waits for; a hung driver needs a reboot",
         "nvme_disabled": "replace the disk; its data are out of reach",
         "fs_readonly": "check disk and file system before it is mounted again",
+    }
+)
+# no_driver by what the line says of why: what it is called, and what to do.
+NO_DRIVER: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "held": ("Another driver holds the GPUs", "unload the driver that holds the GPUs, load nvidia"),
+        "missing": (
+            "This kernel has no nvidia module",
+            "install the headers of the running kernel and have DKMS build the module, or install the driver's package for it",
+        ),
+        "other_kernel": (
+            "The nvidia module is built for another kernel",
+            "have DKMS build the module for the running kernel (dkms autoinstall), or boot the kernel that it is for",
+        ),
+        "unsupported": (
+            "This driver does not support the GPU",
+            "install a driver that supports this GPU: the line says which branch, or that it takes the open kernel modules",
+        ),
     }
 )
 
@@ -88,11 +105,15 @@ def title(event: Event) -> str:
     """Return what a cause is called to a person."""
     if event.kind == "xid" and event.code is not None:
         return f"{label(event)} {xid(event.code).name}"
+    if event.kind == "no_driver" and (known := NO_DRIVER.get(event.facts.get("why", ""))):
+        return known[0]
     return label(event) if event.kind == "sxid" else KINDS[event.kind].help.rstrip(".")
 
 
-def action(kind: str, code: int | None) -> str:
-    """Return what to do about a cause."""
+def action(kind: str, code: int | None, why: str = "") -> str:
+    """Return what to do about a cause; `why` is the fact of that name."""
+    if kind == "no_driver":
+        return NO_DRIVER[why][1] if why in NO_DRIVER else ""
     return xid(code).action if kind == "xid" and code is not None else ACTIONS.get(kind, "")
 
 

@@ -50,7 +50,7 @@ def find(text: str, learned: Known) -> Found | None:
     if other := OTHER.match(text):
         return Found("nouveau", Severity.INFO, gpu_address(other[2]) or "", facts={"driver": other[1]})
     if WRONG_KERNEL.match(text):
-        return Found("no_driver", Severity.CRITICAL)
+        return Found("no_driver", Severity.CRITICAL, facts={"why": "other_kernel"})
     return None
 
 
@@ -107,9 +107,9 @@ def of_driver(text: str, learned: Known) -> Found | None:
     if held := HOLDS.match(text):
         return Found("nouveau", Severity.CRITICAL, gpu_address(held[1]) or "", facts={"driver": held[2]})
     if not_called := NOT_CALLED.match(text):
-        return Found("no_driver", Severity.CRITICAL, facts={"devices": not_called[1]})
+        return Found("no_driver", Severity.CRITICAL, facts={"why": "held", "devices": not_called[1]})
     if unsupported := NOT_SUPPORTED.match(text):
-        return Found("no_driver", Severity.WARNING, facts=known(gpu=gpu_address(unsupported[1])))
+        return Found("no_driver", Severity.WARNING, facts={"why": "unsupported", **known(gpu=gpu_address(unsupported[1]))})
     return None
 
 

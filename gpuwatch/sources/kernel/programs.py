@@ -24,7 +24,7 @@ def find(text: str, program: str) -> Found | None:
     if program == "fabricmanager":
         return of_fabric(text)
     missing = MISSING.match(text) if program in LOADERS else None
-    return Found("no_driver", Severity.CRITICAL, facts=known(kernel=missing[1])) if missing else None
+    return Found("no_driver", Severity.CRITICAL, facts={"why": "missing", **known(kernel=missing[1])}) if missing else None
 
 
 def of_fabric(text: str) -> Found | None:

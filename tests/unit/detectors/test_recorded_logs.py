@@ -160,3 +160,8 @@ def test_one_incident_of_lines_with_and_without_a_year_is_one_story_in_the_words
     with (recorded / "gpu/kmsg/md-raid-no-path.log").open("rb") as log:
         (story,) = retold(replay(lines(log), NOW + 365 * 86400.0))  # a year later it is the same incident
     assert (story.last - story.began, story.words) == (2.0, "block nvme0n1: no available path - failing I/O")
+
+
+@pytest.mark.parametrize(("name", "remedy"), [("dkms-module-missing.log", "headers"), ("nouveau-owns-device.log", "unload")])
+def test_what_to_do_about_no_driver_follows_from_why_there_is_none(recorded: Path, name: str, remedy: str) -> None:
+    assert [remedy in story.action for story in stories(recorded, name)] == [True]

@@ -133,7 +133,7 @@ def test_a_gpu_that_this_driver_does_not_support_has_not_fallen() -> None:
         "       NVRM: installed in this system is not supported by open",
         "       NVRM: nvidia.ko because it does not include the required GPU",
     )
-    assert (event.kind, event.severity, event.facts) == ("no_driver", WARNING, {"gpu": "0000:65:00.0"})
+    assert (event.kind, event.severity, event.facts) == ("no_driver", WARNING, {"why": "unsupported", "gpu": "0000:65:00.0"})
 
 
 def test_a_uuid_that_the_driver_names_once_goes_with_later_lines() -> None:
@@ -179,7 +179,7 @@ def test_another_driver_that_holds_the_gpu_is_named(line: str, severity: Severit
 
 def test_a_module_for_another_kernel_is_no_driver() -> None:
     event = only("[ 1.0] nvidia: version magic '6.8.0-55-generic SMP' should be '6.8.0-58-generic SMP'")
-    assert (event.kind, event.severity) == ("no_driver", CRITICAL)
+    assert (event.kind, event.severity, event.facts) == ("no_driver", CRITICAL, {"why": "other_kernel"})
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_what_the_verdicts_name_stands_in_the_facts(recorded: Path) -> None:
     assert facts("cpu-thermal-throttle.log", "cpu_throttle")["total"] == "184302"
     assert facts("gsp-heartbeat-no-xid.log", "gsp") == {"index": "6"}
     assert facts("api-mismatch-dmesg.log", "api_mismatch") == {"client": "550.107.02", "module": "550.90.07"}
-    assert facts("nouveau-owns-device.log", "no_driver") == {"devices": "3"}
+    assert facts("nouveau-owns-device.log", "no_driver") == {"why": "held", "devices": "3"}
     assert facts("fabricmanager.log", "sxid") == {"fatal": "no", "link": "61"}
     assert facts("aer-gpu-is-agent.log", "aer_corrected") == {"port": "0000:00:01.1", "errors": "RxErr BadTLP BadDLLP"}
     assert facts("nccl-segfault-iso.log", "segfault")["library"] == "libnccl.so.2"
