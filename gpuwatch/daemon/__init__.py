@@ -140,8 +140,8 @@ class Daemon:
         self.server.start()
         self.notifier.start()
         self.beat.start()
-        for period, ticks in ticking(self.collectors, self.beat.tick, self.notifier.tick).items():
-            self.schedule.every(period, f"every {period:g} s", *ticks)
+        for (period, delay), ticks in ticking(self.collectors, self.beat.tick, self.notifier.tick).items():
+            self.schedule.every(period, f"every {period:g} s, from {delay:g} s on", *ticks, delay=delay)
         self.schedule.start()
 
     def judge(self) -> Beat:
@@ -311,14 +311,14 @@ def firing(rule: Rule) -> notify.Firing:
     return notify.Firing(rule=rule.name, severities=severities, labels=rule.subject.labels)
 
 
-def ticking(collectors: Sequence[Asked], *each_beat: Callable[[], None]) -> dict[float, list[Callable[[], None]]]:
-    """Return all ticks by period: those that ask, the slow first (a first page needs most what they have), then the beat."""
-    found: dict[float, list[Callable[[], None]]] = {}
+def ticking(collectors: Sequence[Asked], *each_beat: Callable[[], None]) -> dict[tuple[float, float], list[Callable[[], None]]]:
+    """Return all ticks by period and delay: those that ask, the slow first (a first page needs them most), then the beat."""
+    found: dict[tuple[float, float], list[Callable[[], None]]] = {}
     for tier in reversed(Tier):
         for asked in collectors:
             if tier in asked.periods:
-                found.setdefault(asked.periods[tier], []).append(asker(asked.collector, tier))
-    found.setdefault(BEAT, []).extend(each_beat)
+                found.setdefault((asked.periods[tier], asked.delay), []).append(asker(asked.collector, tier))
+    found.setdefault((BEAT, 0.0), []).extend(each_beat)
     return found
 
 

@@ -24,6 +24,7 @@ DCGM = "gpuwatch-dcgm"
 HOLDING = (NVML, DCGM)  # what has GPUs open, itself or by a program that it starts
 KILLING = 5.0  # seconds beside a deadline in which what has missed it is killed and told of
 JOBS = "jobs"
+APART = 5.0  # seconds between the rounds of short-lived workers: two at a time would be the most memory that we ever hold
 PROBED = ("pci", "filesystem", "hwmon", "network", "infiniband", "services", "nextboot")
 
 
@@ -46,10 +47,11 @@ class Collector(Protocol):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A collector and how often each tier of it is asked."""
+    """A collector, how often each tier of it is asked, and how long after the start it is asked first."""
 
     collector: Collector
     periods: Mapping[Tier, float]
+    delay: float = 0.0
 
 
 def collectors(
@@ -93,7 +95,7 @@ def collectors(
     if sources.probe.enabled:
         found.append(Asked(short("gpuwatch-probe", PROBED, sources.probe.deadline), {Tier.SLOW: sources.probe.every}))
     if sources.smart.enabled:
-        found.append(Asked(short("gpuwatch-smart", ["smart"], sources.smart.deadline), {Tier.SLOW: sources.smart.every}))
+        found.append(Asked(short("gpuwatch-smart", ["smart"], sources.smart.deadline), {Tier.SLOW: sources.smart.every}, APART))
     if sources.dcgm.enabled and sources.dcgm.mode == "dmon":
         # The worker kills dcgmi at its deadline and says so; only a worker that does not get there is killed itself.
         found.append(Asked(short(DCGM, ["dcgm"], sources.dcgm.deadline + KILLING), {Tier.NORMAL: sources.dcgm.every}))

@@ -22,13 +22,13 @@ STEP = 2.0  # a difference over this is a step, not a slew
 log = logging.getLogger(__name__)
 
 
-def following(previous: datetime | None, now: datetime, every: timedelta) -> datetime:
-    """Return the next tick: at once for a new job, in step with the last one, or one period from now when that is past.
+def following(previous: datetime | None, now: datetime, every: timedelta, delay: timedelta) -> datetime:
+    """Return the next tick: after its delay for a new job, in step with the last one, or one period from now when that is past.
 
     Always after `now` but for a new job, so that no run is ever made up for.
     """
     if previous is None:
-        return now
+        return now + delay
     due = previous + every
     return due if now < due <= now + every else now + every
 
@@ -42,14 +42,15 @@ def moved(due: datetime, now: datetime, every: timedelta, stepped: timedelta) ->
 class Every(BaseTrigger):  # type: ignore[misc]  # apscheduler has no types
     """APScheduler's interval, without a memory of the past."""
 
-    __slots__ = ("every",)
+    __slots__ = ("_delay", "every")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, delay: float = 0.0) -> None:
         self.every = timedelta(seconds=seconds)
+        self._delay = timedelta(seconds=delay)
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime:
         """Answer APScheduler."""
-        return following(previous_fire_time, now, self.every)
+        return following(previous_fire_time, now, self.every, self._delay)
 
 
 class Scheduler(BackgroundScheduler):  # type: ignore[misc]  # apscheduler has no types
@@ -107,13 +108,13 @@ class Schedule:
         self._looked = clock.mono()
         logging.getLogger("apscheduler").setLevel(logging.WARNING)  # it logs every run at INFO
 
-    def every(self, seconds: float, name: str, *ticks: Callable[[], None]) -> None:
-        """Repeat `ticks` in their order, the first time at once, as all jobs that are there at the start.
+    def every(self, seconds: float, name: str, *ticks: Callable[[], None], delay: float = 0.0) -> None:
+        """Repeat `ticks` in their order, the first time after `delay` seconds from the start.
 
         To wake up costs more than to tick (0.3 ms of CPU, measured): what has the same pace belongs into one job, and paces
         of whole seconds wake up together.
         """
-        trigger, jobs = Every(seconds), [Job(name, tick) for tick in ticks]
+        trigger, jobs = Every(seconds, delay), [Job(name, tick) for tick in ticks]
 
         def run() -> None:
             for job in jobs:

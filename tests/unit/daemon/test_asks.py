@@ -44,11 +44,12 @@ def test_what_has_one_pace_is_done_together_slow_tiers_first_and_the_beat_after_
             Asked(Noting("host", noted), three),
             Asked(Noting("nvml", noted), {**three, Tier.FAST: 2.0}),
             Asked(Noting("probe", noted), {Tier.SLOW: 60.0}),
+            Asked(Noting("smart", noted), {Tier.SLOW: 600.0}, 5.0),
         ],
         lambda: noted.append(("beat", Tier.FAST)),
     )
-    assert list(found) == [60.0, 10.0, 1.0, 2.0]
-    for tick in found[60.0] + found[2.0] + found[1.0]:
+    assert list(found) == [(60.0, 0.0), (600.0, 5.0), (10.0, 0.0), (1.0, 0.0), (2.0, 0.0)]
+    for tick in found[60.0, 0.0] + found[600.0, 5.0] + found[2.0, 0.0] + found[1.0, 0.0]:
         tick()
-    slow = [("host", Tier.SLOW), ("nvml", Tier.SLOW), ("probe", Tier.SLOW)]
+    slow = [("host", Tier.SLOW), ("nvml", Tier.SLOW), ("probe", Tier.SLOW), ("smart", Tier.SLOW)]
     assert noted == [*slow, ("nvml", Tier.FAST), ("host", Tier.FAST), ("beat", Tier.FAST)]
