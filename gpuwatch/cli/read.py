@@ -16,9 +16,12 @@ from typing import Any
 from gpuwatch.cli import config as configuration
 from gpuwatch.cli.read_local import EVENTS, LOCAL, Local, read
 from gpuwatch.model.event import Event
-from gpuwatch.model.reading import Absence, Reading
+from gpuwatch.model.order import Words, place_of
+from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.sampling.once import Once, once
 from gpuwatch.sources.worker import SOURCES
+
+TIERS = tuple(Tier)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"gpuwatch read {args.source}: {found.left_out} events before the last {EVENTS} are left out", file=sys.stderr)
     else:
         found, happened = once([args.source], config, args.timeout), []
-    print(json.dumps([*map(shown, found.readings), *happened], indent=1))
+    print(json.dumps([*map(shown, sorted(found.readings, key=order)), *happened], indent=1))
     if found.problem:
         print(f"gpuwatch read {args.source}: {found.problem}", file=sys.stderr)
     if not found.readings and not found.problem:
@@ -70,6 +73,11 @@ def shown(reading: Reading) -> dict[str, Any]:
         "values": {metric.id: value for metric, value in reading.values.items()},
         "absent": {why.value: names for why, names in absent.items()},
     }
+
+
+def order(reading: Reading) -> tuple[str, tuple[Words, ...], int]:
+    """Return what to sort by: things as people count them, whichever of them has answered first."""
+    return reading.target.subject.name, place_of(reading.target.labels), TIERS.index(reading.tier)
 
 
 def told(event: Event) -> dict[str, Any]:

@@ -204,7 +204,7 @@ def span(seconds: float) -> str:
     seconds = max(0.0, seconds)
     if seconds < 90:
         return f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
+    minutes = round(seconds / 60)  # of an hour that has just begun 60 are left, and not 59
     if minutes < 90:
         return f"{minutes} min"
     hours = minutes // 60
