@@ -34,6 +34,9 @@ def watchdog_period(environ: Mapping[str, str] = os.environ) -> float | None:
     return period / 1e6 if period > 0 else None
 
 
+ALARMS = "gpuwatch.alarms"  # the logger of what alerts do: its level is their severity
+
+
 class Line(logging.Formatter):
     """Log lines in which nothing that was quoted from the machine ends the line or commands the terminal."""
 
@@ -52,8 +55,15 @@ class Priority(Line):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, every part of it with its priority."""
-        level = 3 if record.levelno >= logging.ERROR else 4 if record.levelno >= logging.WARNING else 6
+        levels = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4))
+        level = next((number for least, number in levels if record.levelno >= least), 6)
         return "\n".join(f"<{level}>{line}" for line in super().format(record).split("\n"))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Return the line of the message; of an alarm with how grave it is, since the journal does not print priorities."""
+        line = super().formatMessage(record)
+        is_alarm = record.name == ALARMS and record.levelno >= logging.WARNING
+        return f"{record.levelname.lower()} {line}" if is_alarm else line
 
 
 def visible(text: str) -> str:

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from gpuwatch import sd
 from gpuwatch.catalogue import own
-from gpuwatch.model.alert import AlertState, Incident, Transition
+from gpuwatch.model.alert import AlertState, Incident, Severity, Transition
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import Event
 from gpuwatch.model.finding import Evidence, Findings
@@ -18,10 +19,12 @@ from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
 
 log = logging.getLogger("gpuwatch.beat")
+alarms = logging.getLogger(sd.ALARMS)
 
 REPORT_EVERY = 10.0  # seconds between reports of our own numbers
 SAVE_EVERY = 60.0  # seconds between saves of what detectors and rules remember
 AFTER = 0.05  # seconds from a tick to its beat: what was asked for at that tick is there by then, mostly
+LEVELS = {Severity.INFO: logging.INFO, Severity.WARNING: logging.WARNING, Severity.CRITICAL: logging.CRITICAL}
 SAVE_EARLY = 5.0  # seconds between them in the first minute, in which most is learned: a host may die soon after it came up
 
 
@@ -61,6 +64,8 @@ class Incidents(Protocol):
     """The stories that people are told."""
 
     def apply(self, transitions: Sequence[Transition]) -> list[Incident]: ...
+
+    def open(self) -> list[Incident]: ...
 
 
 class Store(Protocol):
@@ -165,9 +170,11 @@ class Beat:
         self._post(found.readings, mono)
         self._store.record(found.events)
         view = self._board.view(wall, mono)
-        changed = self._incidents.apply(self._engine.beat(view, mono, found.evidence))
+        transitions = self._engine.beat(view, mono, found.evidence)
+        before = {incident.id: incident for incident in self._incidents.open()} if transitions else {}
+        changed = self._incidents.apply(transitions)
         if changed:
-            tell_the_log(changed)
+            tell_the_log(changed, before)
             self._store.commit(incidents=changed)
             self._notifier.changed(changed)
             self._saved = float("-inf")  # what led to them must not be older than they are, should we be killed
@@ -193,12 +200,24 @@ class Beat:
         self._alerts = {target: reading for target, reading in present.items() if reading.values}
 
 
-def tell_the_log(changed: Sequence[Incident]) -> None:
-    """Say each change of an incident once: who has no receiver yet reads the journal."""
+def tell_the_log(changed: Sequence[Incident], before: Mapping[str, Incident]) -> None:
+    """Say each change of an incident once: who has no receiver yet reads the journal. `before` are those open before, by id."""
     for incident in changed:
-        if incident.state is AlertState.INACTIVE:
-            log.info("%s is over: %s", incident.rule, incident.summary)
-        elif incident.state is AlertState.STALE:
-            log.warning("%s has no data any more, it is not resolved: %s", incident.rule, incident.summary)
-        else:
-            log.warning("%s %s: %s", incident.severity.value, incident.rule, incident.summary)
+        alarms.log(*wording(incident, before.get(incident.id)))
+
+
+def wording(incident: Incident, before: Incident | None) -> tuple[int, str, str, str]:
+    """Return level, text and arguments of one change. Only what gets worse is told as an alarm."""
+    severity, rule = incident.severity, incident.rule
+    if incident.state is AlertState.INACTIVE:
+        return logging.INFO, "%s is over: %s", rule, incident.summary
+    if incident.state is AlertState.STALE:
+        return logging.WARNING, "%s has no data any more, it is not resolved: %s", rule, incident.summary
+    if before is None or severity.rank > before.severity.rank:
+        return LEVELS[severity], "%s: %s", rule, incident.summary
+    where = incident.words.get("where", incident.key)
+    if severity.rank < before.severity.rank:  # its text is that of an alarm, and what it says may be true no more
+        return logging.INFO, f"%s of %s is no longer {before.severity.value}, but {severity.value} until it is over", rule, where
+    if before.state is AlertState.STALE:
+        return logging.INFO, "%s has data again, and is not over: %s", rule, incident.summary
+    return logging.INFO, "%s, more is known: %s", rule, incident.summary

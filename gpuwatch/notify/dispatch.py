@@ -209,10 +209,19 @@ def message(
     wall: float,
     new_id: Callable[[], str],
 ) -> Message:
-    """Freeze one message, the worst incident first, and the marks it leaves."""
+    """Freeze one message, the worst incident first, and the marks it leaves. An end has the severity that was told."""
+    if kind is DeliveryKind.RESOLVED:
+        incidents = [as_told(incident, marks.get((incident.id, channel))) for incident in incidents]
     chosen = tuple(sorted(incidents, key=lambda incident: (-incident.severity.rank, incident.fired_at, incident.id)))
     delivery = Delivery(id=new_id(), channel=channel, kind=kind, created=wall, incidents=chosen)
     return Message(delivery, tuple(told(incident, channel, marks.get((incident.id, channel)), wall) for incident in chosen))
+
+
+def as_told(incident: Incident, mark: Mark | None) -> Incident:
+    """Return an incident that ends as the channel knows it: who heard that it is critical hears that the critical one is over."""
+    if mark is None or mark.told.severity.rank <= incident.severity.rank:
+        return incident
+    return replace(incident, severity=mark.told.severity)
 
 
 def told(incident: Incident, channel: str, before: Mark | None, wall: float) -> Told:

@@ -99,7 +99,7 @@ def test_each_change_of_an_alert_is_in_the_log_once(tmp_path: Path) -> None:
     scenario.write_text('[[event]]\nkind = "lost"\nat = "3s"\nlasts = "3s"\ngpu = 2')
     with running(tmp_path, config=f'{SIMULATED}\nscenario = "{scenario}"') as daemon:
         until(lambda: "gpu_dropped is over: GPU 2" in daemon.said())
-        assert daemon.said().count("critical gpu_dropped: GPU 2") == 1
+        assert daemon.said().count(" CRITICAL gpu_dropped: GPU 2") == 1
         assert daemon.said().count("gpu_dropped is over") == 1
 
 

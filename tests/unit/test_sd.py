@@ -55,6 +55,17 @@ def test_every_line_for_the_journal_has_its_priority(tmp_path: Path) -> None:
         assert failed == "<3>gpuwatch-nvml: one\n<3>ValueError: two"
 
 
+def test_how_grave_an_alarm_is_stands_once_in_its_line(tmp_path: Path) -> None:
+    """The journal shows no priority, so there it is a word of the line; a terminal has it as the level."""
+    alarm = logging.LogRecord(sd.ALARMS, logging.CRITICAL, "", 0, "gpu_dropped: GPU 2", (), None)
+    over = logging.LogRecord(sd.ALARMS, logging.INFO, "", 0, "gpu_dropped is over", (), None)
+    with (tmp_path / "journal").open("w") as stream:
+        seen = os.fstat(stream.fileno())
+        journal = sd.lines("", {"JOURNAL_STREAM": f"{seen.st_dev}:{seen.st_ino}"}, stream.fileno())
+        assert [journal.format(alarm), journal.format(over)] == ["<2>critical gpu_dropped: GPU 2", "<6>gpu_dropped is over"]
+    assert sd.lines("", {}).format(alarm).partition(" CRITICAL ")[2] == "gpu_dropped: GPU 2"
+
+
 def test_a_terminal_that_a_service_opened_is_not_the_journal(tmp_path: Path) -> None:
     with (tmp_path / "terminal").open("w") as stream:
         for environ in ({}, {"JOURNAL_STREAM": "8:1"}):

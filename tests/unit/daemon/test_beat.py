@@ -5,9 +5,10 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.catalogue import own
-from gpuwatch.daemon.beat import REPORT_EVERY, Beat
+from gpuwatch.daemon.beat import REPORT_EVERY, Beat, tell_the_log
 from gpuwatch.daemon.inbox import Inbox
 from gpuwatch.model.alert import Incident, Severity, Transition
 from gpuwatch.model.event import Event
@@ -18,6 +19,7 @@ from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
 from gpuwatch.sampling.board import Board
 from tests.fakes.clock import FakeClock
+from tests.fakes.incidents import HOT, ended, milder, stale, worse
 from tests.fakes.store_nouns import incident
 from tests.fakes.until import PATIENCE, until
 
@@ -62,6 +64,10 @@ class Rooms:
         """Return what a test wants changed, once."""
         changed, self.changes = self.changes, []
         return changed
+
+    def open(self) -> list[Incident]:
+        """Return none."""
+        return []
 
     def readings(self, wall: float) -> list[Reading]:
         """Return the one alert while it fires."""
@@ -223,3 +229,27 @@ def test_what_happened_is_shown_to_the_detectors_once(beat: Beat, rooms: Rooms, 
     beat.once()
     beat.once()
     assert rooms.seen == [(event,), ()]
+
+
+WHERE = {"where": "GPU 3"}
+WORSE = worse(replace(HOT, words=WHERE))
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "level", "line"),
+    [
+        (HOT, None, "WARNING", f"gpu_overheating: {HOT.summary}"),
+        (WORSE, HOT, "CRITICAL", f"gpu_overheating: {HOT.summary}"),
+        (milder(WORSE), WORSE, "INFO", "gpu_overheating of GPU 3 is no longer critical, but warning until it is over"),
+        (HOT, HOT, "INFO", f"gpu_overheating, more is known: {HOT.summary}"),
+        (HOT, stale(HOT), "INFO", f"gpu_overheating has data again, and is not over: {HOT.summary}"),
+        (stale(HOT), HOT, "WARNING", f"gpu_overheating has no data any more, it is not resolved: {HOT.summary}"),
+        (ended(HOT), HOT, "INFO", f"gpu_overheating is over: {HOT.summary}"),
+    ],
+)
+def test_only_what_gets_worse_is_an_alarm_in_the_log(
+    now: Incident, before: Incident | None, level: str, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gpuwatch")
+    tell_the_log([now], {} if before is None else {before.id: before})
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [(level, line)]

@@ -72,6 +72,13 @@ def test_a_downgrade_and_back_up_is_not_told() -> None:
     assert story.kinds == [(5.0, "firing")]
 
 
+def test_who_heard_that_it_is_critical_hears_that_the_critical_one_is_over() -> None:
+    """The critical step ends before the warning one, so that the incident itself ends as a warning."""
+    story = Story().tell(CRITICAL).forward(20).tell(milder(CRITICAL)).forward(600).tell(ended(milder(CRITICAL))).forward(60)
+    said = [(delivery.kind.value, delivery.incidents[0].severity.value) for _, delivery in story.sent]
+    assert said == [("firing", "critical"), ("resolved", "critical")]
+
+
 def test_an_upgrade_before_the_first_message_is_in_it() -> None:
     story = Story().tell(HOT).forward(8).tell(CRITICAL).forward(60)
     assert [(at, kind, story.sent[0][1].incidents[0].severity) for at, kind in story.kinds] == [
