@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from gpuwatch.config.section import ConfigError, Least
+from gpuwatch.model.misfit import expected
 from gpuwatch.model.quantity import Duration, Size, duration, size
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -37,17 +38,20 @@ def convert_one(value: object, hint: Any, origin: Mapping[str, Path], main: str,
         if not isinstance(value, dict):
             raise ConfigError(blame(name, origin, main), name, f"expected a table, found {shown(value, name)}")
         return convert(value, hint, origin, main, f"{name}.")
-    inner = get_args(hint)
-    nested = inner and isinstance(inner[-1], type) and issubclass(inner[-1], msgspec.Struct)
-    if nested and isinstance(value, dict):
+    inner, shape = get_args(hint), get_origin(hint)
+    if shape is dict:
+        if not isinstance(value, dict):
+            raise ConfigError(blame(name, origin, main), name, f"expected a table, found {shown(value, name)}")
         return {key: convert_one(item, inner[-1], origin, main, f"{name}.{key}") for key, item in value.items()}
-    if nested and isinstance(value, list):
+    if shape is list:
+        if not isinstance(value, list):
+            raise ConfigError(blame(name, origin, main), name, f"expected an array, found {shown(value, name)}")
         return [convert_one(item, inner[-1], origin, main, f"{name}[{index}]") for index, item in enumerate(value)]
     try:
         found = cast("object", msgspec.convert(value, hint, dec_hook=from_text))
     except msgspec.ValidationError as error:
-        is_enum = isinstance(hint, type) and issubclass(hint, Enum)
-        problem = among(hint, value, name) if is_enum else f"{said(error)}, found {shown(value, name)}"
+        words = words_of(hint)
+        problem = among(words, value, name) if words else f"{expected(error)}, found {shown(value, name)}"
         raise ConfigError(blame(name, origin, main), name, problem) from None
     for least in getattr(hint, "__metadata__", ()):
         if isinstance(least, Least) and isinstance(found, (Duration, Size)) and found < from_text(type(found), least.text):
@@ -56,9 +60,15 @@ def convert_one(value: object, hint: Any, origin: Mapping[str, Path], main: str,
     return found
 
 
-def among(kind: type[Enum], value: object, name: str) -> str:
+def words_of(hint: object) -> list[str]:
+    """Return the words of which a field takes one, none where it takes something else."""
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return [str(member.value) for member in hint]
+    return [str(word) for word in get_args(hint)] if get_origin(hint) is Literal else []
+
+
+def among(words: list[str], value: object, name: str) -> str:
     """Say which words a field takes and what was found; in a receiver that is hinted at only where it is close to a word."""
-    words = [str(member.value) for member in kind]
     near = nearest(value, words) if isinstance(value, str) else None
     return f"expected one of {', '.join(words)}, found {shown(value, name)}" + (f"; did you mean {near}?" if near else "")
 
@@ -69,14 +79,8 @@ def from_text(kind: type, value: object) -> Duration | Size:
         return duration(value)
     if kind is Size and isinstance(value, str):
         return size(value)
-    expected = "a duration" if kind is Duration else "a size"
-    raise ValueError(f'expected {expected} as a string with a unit, such as "{"10s" if kind is Duration else "2GiB"}"')
-
-
-def said(error: msgspec.ValidationError) -> str:
-    """Return msgspec's words without its own path (`- at ...`) and the value (`invalid enum value 'x'`), and in our case."""
-    text = str(error).replace(" | null", "").split(" - at `")[0].split(", got")[0].split(" '")[0]
-    return text[:1].lower() + text[1:]
+    what = "a duration" if kind is Duration else "a size"
+    raise ValueError(f'expected {what} as a string with a unit, such as "{"10s" if kind is Duration else "2GiB"}"')
 
 
 def shown(value: object, name: str = "") -> str:

@@ -7,6 +7,7 @@ import msgspec
 from gpuwatch.export.access import name_of
 from gpuwatch.export.message import Request
 from gpuwatch.model.escape import printable
+from gpuwatch.model.misfit import refusal
 
 Asked = TypeVar("Asked", bound=msgspec.Struct)
 
@@ -25,4 +26,4 @@ def read(body: bytes, kind: type[Asked]) -> Asked:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeError) as error:  # before 0.19 msgspec lets UnicodeDecodeError through
-        raise AskedError(f"cannot be read: {printable(str(error))}") from None
+        raise AskedError(f"cannot be read: {printable(refusal(error))}") from None

@@ -107,15 +107,23 @@ def test_conf_d_alone_is_enough(where: Places) -> None:
     [
         ('[sources.nvml]\nevery = "5"', 'sources.nvml.every: expected a duration with a unit, such as "500ms"'),
         ("[sources.nvml]\nevery = 5", 'sources.nvml.every: expected a duration as a string with a unit, such as "10s", found 5'),
+        ('[privacy]\nusers = "none"', 'privacy.users: expected one of name, uid, off, found "none"; did you mean name?'),
+        ("[privacy]\nusers = 3", "privacy.users: expected one of name, uid, off, found 3"),
+        ('[sources.dcgm]\nmode = "page"', 'sources.dcgm.mode: expected one of exporter, dmon, found "page"'),
+        ("[host]\nlabels = { rack = 3 }", "host.labels.rack: expected text, found 3"),
+        ("[host]\nlabels = 3", "host.labels: expected a table, found 3"),
+        ("[[routes]]\nreceivers = []\nmatch = { gpu = 3 }", "routes[0].match.gpu: expected text, found 3"),
+        ('[[routes]]\nreceivers = ["a", 3]', "routes[0].receivers[1]: expected text, found a value that is no text"),
+        ("[inventory]\ngpus = 1.5", "inventory.gpus: expected a whole number, found 1.5"),
         ('[sources.nvml]\nevry = "5s"', "sources.nvml.evry: is not a known key; did you mean every?"),
-        ("[http]\nlisten = 9843", "http.listen: expected `str`, found 9843"),
+        ("[http]\nlisten = 9843", "http.listen: expected text, found 9843"),
         ("http = 1", "http: expected a table, found 1"),
-        ("[inventory]\ngpus = -1", "inventory.gpus: expected `int` >= 0, found -1"),
+        ("[inventory]\ngpus = -1", "inventory.gpus: expected a whole number of at least 0, found -1"),
         ('[store]\nmax_size = "2GB"', 'store.max_size: expected a size with a unit, such as "512MiB" or "2GiB", found "2GB"'),
         ("[[routes]]\nmatch = {}", "routes[0].receivers: is missing, and it is required"),
         ("[[routes]]\nreceiver = []", "routes[0].receiver: is not a known key; did you mean receivers?"),
         ('[gpus."0000:65:00.0"]', "gpus.0000:65:00.0.label: is missing, and it is required"),
-        ("[[receivers]]\nname = 1\n[sources.smart]\nenabled = 1", "sources.smart.enabled: expected `bool`, found 1"),
+        ("[[receivers]]\nname = 1\n[sources.smart]\nenabled = 1", "sources.smart.enabled: expected true or false, found 1"),
         ("[store]\nkeep_raw = true", "store.keep_raw: expected a duration as a string with a unit"),
         ('[sources.nvml]\nevery = "0s"', 'sources.nvml.every: expected at least "50ms", found "0s"'),
         ('[sources.smart]\ndeadline = "0ms"', 'sources.smart.deadline: expected at least "50ms", found "0ms"'),
@@ -126,7 +134,7 @@ def test_conf_d_alone_is_enough(where: Places) -> None:
         ('[sources.host]\nevery = "99999999999999999d"', "sources.host.every: expected a duration of at most 3650d"),
         ('[store]\nmax_size = "' + "9" * 400 + 'TiB"', "store.max_size: expected a size of at most 1048576TiB"),
         ('[store]\nkeep_raw = "' + "9" * 400 + 'd"', "store.keep_raw: expected a duration of at most 3650d"),
-        ("[inventory]\ngpus = 1025", "inventory.gpus: expected `int` <= 1024, found 1025"),
+        ("[inventory]\ngpus = 1025", "inventory.gpus: expected a whole number of at most 1024, found 1025"),
         ("[inventory]\ngpus = 1" + "0" * 32, "inventory.gpus: expected a number of at most 64 bits"),
         ("[inventory]\ngpus = 0x" + "F" * 5000, "inventory.gpus: expected a number of at most 64 bits"),
         ("[inventory]\ngpus = " + "9" * 5000, "a number in it is too large"),
@@ -218,7 +226,7 @@ def test_a_mistake_in_an_appended_array_names_its_file(where: Places) -> None:
     extra = write(where, "[[routes]]\nreceivers = [1]", "conf.d/10.toml")
     with pytest.raises(ConfigError) as raised:
         config.load(None, where)
-    assert (raised.value.place, raised.value.key) == (str(extra), "routes[1].receivers")
+    assert (raised.value.place, raised.value.key) == (str(extra), "routes[1].receivers[0]")
 
 
 def test_a_named_file_must_exist_and_be_text(where: Places, tmp_path: Path) -> None:

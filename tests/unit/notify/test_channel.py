@@ -102,7 +102,7 @@ def test_no_repr_shows_a_secret() -> None:
             "min_severity",
             "expected one of info, warning, critical, found text; did you mean warning?",
         ),
-        (receiver(send_resolved="no"), "send_resolved", "expected `bool`, found text"),
+        (receiver(send_resolved="no"), "send_resolved", "expected true or false, found text"),
         (receiver(pace="2h"), "pace", "expected at most 1h between two messages"),
         (receiver(ca_file="/nowhere/ca.pem"), "ca_file", "cannot be read: No such file or directory"),
     ],
