@@ -13,10 +13,11 @@ import socket
 import ssl
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from gpuwatch import plainfile
 
@@ -33,8 +34,7 @@ class Unreachable(Exception):  # noqa: N818 - reads as what it says: the daemon 
         self.asked = asked
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """One answer, whatever its status."""
 
     status: int
@@ -48,8 +48,7 @@ class Reply:
             raise ValueError("nested too deep") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where to ask: a Unix socket, or host and port, with or without TLS."""
 
     path: str = ""
@@ -229,8 +228,7 @@ class Reader(io.RawIOBase):
         return self._wire.socket.recv_into(buffer)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """One request."""
 
     method: str
