@@ -6,6 +6,7 @@ from tests.fakes.dcgm_page import row
 from tests.fakes.dcgmi import FakeDcgmi, listing, rows
 from tests.fakes.gpu_server import GpuServer
 from tests.fakes.receiver import Answer, Receiver
+from tests.fakes.until import until
 
 FOREIGN = "GPU-ffffffff-62f9-8b4b-6b9f-843148c4add1"
 SM = "gpuwatch_gpu_sm_active_ratio"
@@ -32,7 +33,7 @@ def test_an_exporter_adds_what_nvml_lacks_and_changes_nothing_else(tmp_path: Pat
             assert {labels["uuid"] for labels, _ in found.all("gpuwatch_gpu_up")} == set(uuids)
             exporter.always = Answer(how="silent")
             server.daemon.until(lambda page: page.value("gpuwatch_dcgm_up") == 0)
-            assert "dcgm: unreachable: " in "\n".join(server.daemon.status()["troubles"])
+            until(lambda: "unreachable: " in server.daemon.status()["collectors"]["dcgm"])  # the trouble of its collector
             assert server.daemon.page().value("gpuwatch_gpu_up", uuid=uuids[0]) == 1
 
 
