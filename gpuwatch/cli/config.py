@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from gpuwatch import config, daemon
 from gpuwatch.export import sockets, webconfig
 from gpuwatch.model.clock import SystemClock
@@ -84,10 +86,26 @@ def run(args: argparse.Namespace) -> int:
 
 
 def doubts(built: daemon.Daemon) -> Iterator[str]:
-    """Yield what is allowed and hardly meant: alerts that nobody hears of."""
+    """Yield what is allowed and hardly meant: alerts that nobody hears of, folders and programs that are not there."""
     if built.nobody:
         yield "nobody will be told: no receiver is configured ([[receivers]])"
     yield from built.unheard
+    yield from absent(built.config)
+
+
+def absent(found: config.Config) -> Iterator[str]:
+    """Yield the folders and programs that are named and not there; each may come later, so it is no mistake."""
+    for name, folder in msgspec.structs.asdict(found.paths).items():
+        if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises for a folder that we may not enter
+            yield f"paths.{name}: {folder} is no folder that is there: nothing is read from it"
+    sources = found.sources
+    programs = (
+        ("sources.smart.smartctl", sources.smart.smartctl, sources.smart.enabled),
+        ("sources.dcgm.dcgmi", sources.dcgm.dcgmi, sources.dcgm.enabled and sources.dcgm.mode == "dmon"),
+    )
+    for key, program, is_used in programs:
+        if is_used and "/" in program and not os.access(program, os.X_OK):
+            yield f"{key}: {program} is no program that can be started"
 
 
 def exposed(loaded: config.Loaded) -> Iterator[str]:
@@ -113,8 +131,22 @@ def check(found: config.Config, listening: Sequence[socket.socket] = ()) -> daem
     if found.http.listen:
         sockets.address(found.http.listen)
     if found.sources.simulated.enabled and found.sources.simulated.scenario:
-        scenario.read(Path(found.sources.simulated.scenario))
-    return daemon.Daemon(found, listening, webconfig.load(found.http.web_config), SystemClock())
+        with naming("sources.simulated.scenario"):
+            scenario.read(Path(found.sources.simulated.scenario))
+    with naming("http.web_config"):
+        web = webconfig.load(found.http.web_config)
+    return daemon.Daemon(found, listening, web, SystemClock())
+
+
+@contextlib.contextmanager
+def naming(key: str) -> Iterator[None]:
+    """Say of a file that cannot be read which key of the configuration names it; a mistake in one that can is its own."""
+    try:
+        yield
+    except config.ConfigError as error:
+        if error.key or not error.problem.startswith("cannot be read"):
+            raise
+        raise config.ConfigError(config.UNPLACED, key, f"{error.place} {error.problem}") from None
 
 
 def numbers(rule: Rule) -> dict[str, Any]:

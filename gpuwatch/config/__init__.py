@@ -58,6 +58,7 @@ __all__ = [
 ]
 
 WEB = re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[^/@\s:?#\[\]]+)(?::[0-9]{1,5})?(?:/[^\s?#]*)?")
+DATABASE = re.compile(r"(?:sqlite|postgresql)(?:\+\w+)?:")
 UNPLACED = "configuration"  # the place of a mistake in a part whose room does not know which file it came from
 
 
@@ -108,6 +109,9 @@ def open_all(file: Path | None, where: Places) -> Loaded:
     if not WEB.fullmatch(found.sources.dcgm.url):
         problem = 'expected a web address without a password, such as "http://127.0.0.1:9400/metrics"'
         raise ConfigError(blame("sources.dcgm.url", origin, str(main)), "sources.dcgm.url", problem)
+    if found.store.url and DATABASE.match(found.store.url) is None:  # what is there instead may be a secret, and is not shown
+        problem = "expected SQLite (sqlite:////var/lib/gpuwatch/gpuwatch.db) or PostgreSQL (postgresql://user@host/name)"
+        raise ConfigError(blame("store.url", origin, str(main)), "store.url", problem)
     return Loaded(settle(found, where), str(main), origin, tuple(path for path, _ in tables))
 
 

@@ -244,6 +244,8 @@ def onlys(drafts: list[Draft], tables: object, until: Metric | None, place: Plac
         if not {"model", "uuid"} & set(table):
             raise where.error('expected `model = "*3090*"` or `uuid = "GPU-..."` to say which targets are meant')
         settings = {key: value for key, value in table.items() if key not in ("model", "uuid")}
+        if not any(value != {} for value in settings.values()):
+            raise where.error("changes nothing: expected another number for these targets, or `enabled = false`")
         changed, enabled = override(drafts, settings, where)
         found.append(
             Only(

@@ -28,13 +28,18 @@ def command(tmp_path: Path, what: str, text: str) -> int:
     ("text", "said"),
     [
         ('[http]\nlisten = "localhost"', 'http.listen: expected an address such as "127.0.0.1:9843"'),
-        (f'[store]\nurl = "{SECRET}"', "store.url: cannot be used"),
+        (f'[store]\nurl = "{SECRET}"', "store.url: expected SQLite (sqlite:////"),
+        (f'[store]\nurl = "mysql://lena:{SECRET}@db/x"', "gpuwatch.toml: store.url: expected SQLite"),
+        ('[http]\nweb_config = "/nowhere.yml"', "gpuwatch.toml: http.web_config: /nowhere.yml cannot be read: No such file"),
         (
             f'[store]\nurl = "postgresql://lena:{SECRET}@db:{SECRET}/x"',
             "store.url: cannot be used: the port in it",
         ),
         (f'[store]\nurl = "postgresql+none://lena:{SECRET}@db/x"', "store.url: cannot be used"),
-        ('[sources.simulated]\nenabled = true\nscenario = "/nowhere.toml"', "/nowhere.toml"),
+        (
+            '[sources.simulated]\nenabled = true\nscenario = "/nowhere.toml"',
+            "gpuwatch.toml: sources.simulated.scenario: /nowhere.toml cannot be read: No such file",
+        ),
     ],
 )
 def test_check_refuses_what_the_daemon_would_refuse(
@@ -154,6 +159,15 @@ def test_check_says_which_alerts_nobody_would_hear_of(tmp_path: Path, capsys: py
     assert command(tmp_path, "check", text) == 0
     words = "warning: warnings are sent to nobody: no route with a receiver that wants them matches\n"
     assert capsys.readouterr().err == words
+
+
+def test_check_warns_of_folders_and_programs_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = f'[paths]\ndev = "{tmp_path}/dev"\n[sources.smart]\nsmartctl = "{tmp_path}/smartctl"'
+    assert command(tmp_path, "check", text) == 0
+    heard = capsys.readouterr().err
+    assert f"warning: paths.dev: {tmp_path}/dev is no folder that is there" in heard
+    assert f"warning: sources.smart.smartctl: {tmp_path}/smartctl is no program" in heard
+    assert "paths.proc" not in heard
 
 
 def test_check_refuses_a_route_for_a_rule_that_does_not_exist_and_takes_one_that_is_off(

@@ -179,6 +179,8 @@ def test_a_mistake_in_a_rule_is_named(tmp_path: Path, change: tuple[str, str], m
             {"hot": {"only": [{"model": "x", "treshold": 5}]}},
             "rules.hot.only[0].treshold: is not a known key; did you mean thresh",
         ),
+        ({"hot": {"only": [{"model": "x"}]}}, "rules.hot.only[0]: changes nothing: expected another number"),
+        ({"hot": {"only": [{"model": "x", "critical": {}}]}}, "rules.hot.only[0]: changes nothing: expected another number"),
         ({"hot": {"only": [{"model": 5, "threshold": 5}]}}, "rules.hot.only[0].model: expected text, found 5"),
     ],
 )
