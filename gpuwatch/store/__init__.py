@@ -41,7 +41,7 @@ from gpuwatch.store.archive import Archive, Row, read
 from gpuwatch.store.files import DISK_ERRORS, Database, Trouble, trouble, words
 from gpuwatch.store.happenings import Happenings
 from gpuwatch.store.history import Accumulator, Rounds
-from gpuwatch.store.lock import LockedError, lock
+from gpuwatch.store.lock import Claim, LockedError
 from gpuwatch.store.memory import AlertMemory, Memory, Ticket
 from gpuwatch.store.migrations import HISTORY_LAYOUT, STATE_LAYOUT, Layout
 from gpuwatch.store.ulid import Ulid
@@ -85,7 +85,7 @@ class Store:
         for key, path in (("store.url", self._history.path), ("store.state", file)):
             if path is not None and os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113 - Path's may raise
                 raise ConfigError("configuration", key, f"expected a file, {path} is none")
-        self._claim = file.with_suffix(".lock")
+        self._claim = Claim(file.with_suffix(".lock"))
         state = Database(f"sqlite:///{file}", state_layout, machine, clock, synchronous="FULL")
         self._archive = Archive(options, self._history)
         self._memory, self._rounds, self._accumulator = AlertMemory(), Rounds(), Accumulator()
@@ -99,6 +99,7 @@ class Store:
             rounds=self._rounds,
             events=self._events,
             clock=clock,
+            claim=self._claim,
             adopted=self.ids.follow,
         )
         self._reader: Engine = self._history.reader()
@@ -107,14 +108,15 @@ class Store:
     def claim(self) -> None:
         """Take the files for this process, for as long as it lives; raises LockedError where another daemon uses them.
 
-        A disk that stands still does not hold the start up; if the files turn out to be taken later, the log says so.
+        A disk that stands still does not hold the start up; if the files turn out to be taken later, the log says so. Where
+        another one is let in since somebody removed the lock, the store is failing until that one has gone.
         """
         found: list[LockedError] = []
         late = threading.Event()
 
         def take() -> None:
             try:
-                lock(self._claim)
+                self._claim.take()
             except LockedError as error:
                 found.append(error)
                 if late.is_set():

@@ -10,11 +10,11 @@ import os
 import sqlite3
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from itertools import zip_longest
 from pathlib import Path
 
+import msgspec
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -41,8 +41,7 @@ class StoreError(Exception):
 DISK_ERRORS = (StoreError, SQLAlchemyError, sqlite3.Error, OSError, UnicodeError, OverflowError)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """Why a file must go aside: a word for its new name, words for people, and whether we can still read its rows."""
 
     reason: str
@@ -87,6 +86,7 @@ class Database:
         self.newer: Path | None = None  # the file of a newer gpuwatch, moved aside, whose rows we can still read
         self.migrating = ""  # what is going on, to a person
         self._file: tuple[int, int] | None = None  # device and inode
+        self._begun: tuple[int, int] | None = None  # of a file that may be empty: we have made it, or told of it
         self._machine, self._clock, self._synchronous = machine, clock, synchronous
         try:
             parsed = make_url(url)
@@ -110,7 +110,7 @@ class Database:
                 connection = self._engine.connect()
                 verdict = self._check(connection)
                 if verdict is None:
-                    self._file = self._identity()
+                    self._file, self._begun = self._identity(), None
                     return connection
             except (SQLAlchemyError, sqlite3.Error) as error:
                 if trouble(error) is not Trouble.CORRUPT:
@@ -207,7 +207,17 @@ class Database:
                 raise StoreError(f"{path} is no regular file but {kind}")
             tighten(path)
         with contextlib.suppress(OSError):  # SQLite will say what is in the way
-            make_file(self.path)
+            if not make_file(self.path) and self.path.stat().st_size == 0 and self._identity() != self._begun:
+                self._tell_empty(self.path)
+            self._begun = self._identity()  # the next try finds it as we leave it
+
+    def _tell_empty(self, path: Path) -> None:
+        """Tell of a file without a byte, which a crash of the host may leave: to SQLite it is a database that was never used."""
+        if any(self.size_of(suffix) for suffix in COMPANIONS):  # SQLite would delete a log without its database
+            self.aside(Verdict("empty", "is empty"))
+            make_file(path)
+        else:
+            self.notes.append(f"the {self.layout.name} {path} is empty: what it held is lost, and a fresh one is begun")
 
     def _identity(self) -> tuple[int, int] | None:
         try:

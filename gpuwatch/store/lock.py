@@ -2,10 +2,14 @@
 
 import contextlib
 import fcntl
+import logging
 import os
+import threading
 from pathlib import Path
 
 from gpuwatch.store.private import FILE, make_file, make_folder
+
+log = logging.getLogger(__name__)
 
 
 class LockedError(Exception):
@@ -35,3 +39,42 @@ def lock(path: Path) -> int | None:
         os.ftruncate(held, 0)
         os.write(held, f"{os.getpid()}\n".encode())
     return held
+
+
+class Claim:
+    """The lock of one store, for as long as this process lives. It is on a file: one that is removed lets another daemon in."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._is_wanted = False
+        self._held: int | None = None
+
+    def take(self) -> None:
+        """Take the store for this process; raises LockedError where another daemon has it."""
+        with self._lock:
+            self._is_wanted = True
+            self._held = lock(self._path)
+
+    def keep(self) -> None:
+        """Take it again where its file is not the one that we hold any more; raises LockedError where another daemon came first.
+
+        Does nothing where it was never to be taken. What could not be locked so far is tried anew.
+        """
+        with self._lock:
+            if not self._is_wanted or (self._held is not None and is_at(self._path, self._held)):
+                return
+            fresh = lock(self._path)
+            if fresh is not None:
+                if self._held is not None:
+                    os.close(self._held)
+                    log.warning("%s was removed or replaced: the store is locked anew", self._path)
+                self._held = fresh
+
+
+def is_at(path: Path, held: int) -> bool:
+    """Whether an open file is the one under this name."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(held))
+    except OSError:
+        return False

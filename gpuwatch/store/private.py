@@ -31,17 +31,20 @@ def make_folder(path: Path) -> None:
         raise NotADirectoryError(f"{path} is no folder")
 
 
-def make_file(path: Path) -> None:
-    """Make an empty file where there is none, also where a link leads nowhere yet. Raises OSError.
+def make_file(path: Path) -> bool:
+    """Make an empty file where there is none, also where a link leads nowhere yet; say whether it was made. Raises OSError.
 
     One that is there is not opened: closing it again would end the locks that SQLite holds on it in this process.
     """
-    with contextlib.suppress(FileExistsError):
+    try:
         made = os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE)
-        try:
-            os.fchmod(made, FILE)
-        finally:
-            os.close(made)
+    except FileExistsError:
+        return False
+    try:
+        os.fchmod(made, FILE)
+    finally:
+        os.close(made)
+    return True
 
 
 def tighten(path: Path) -> None:

@@ -8,8 +8,8 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 from sqlalchemy import Connection
 
 from gpuwatch import config
@@ -20,6 +20,7 @@ from gpuwatch.store.archive import Archive
 from gpuwatch.store.files import DISK_ERRORS, Database, StoreError, Trouble, Verdict, close, trouble, words
 from gpuwatch.store.happenings import Happenings
 from gpuwatch.store.history import Rounds
+from gpuwatch.store.lock import Claim, LockedError
 from gpuwatch.store.memory import AlertMemory, Entry, units
 from gpuwatch.store.records import Key
 
@@ -35,8 +36,7 @@ NAMED = 3  # rows that are named where some are given up
 BETWEEN = 200_000  # steps of SQLite's machine after which a long statement lets alerts pass: some 10 ms
 
 
-@dataclass(slots=True)
-class Side:
+class Side(msgspec.Struct):
     """One of the two databases: its connection, and how it goes."""
 
     database: Database
@@ -46,12 +46,11 @@ class Side:
     problem: str = ""
     failed_at: float = 0.0  # monotonic
     retry_at: float = 0.0  # monotonic
-    opened: threading.Event = field(default_factory=threading.Event)  # it was opened and checked, or could not be
-    tried: threading.Event = field(default_factory=threading.Event)  # it was used for the first time, or could not be
+    opened: threading.Event = msgspec.field(default_factory=threading.Event)  # it was opened and checked, or could not be
+    tried: threading.Event = msgspec.field(default_factory=threading.Event)  # it was used for the first time, or could not be
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(msgspec.Struct):
     """What the writing thread has done."""
 
     ok: int = 0
@@ -73,13 +72,14 @@ class Writer:
         rounds: Rounds,
         events: Happenings,
         clock: Clock,
+        claim: Claim,
         adopted: Callable[[str], None],
     ) -> None:
         self.state, self.history = Side(state), Side(history)
         self.counts = Counts()
         self._options, self._archive, self._memory, self._rounds = options, archive, memory, rounds
         self._events = events
-        self._clock, self._adopted = clock, adopted
+        self._clock, self._claim, self._adopted = clock, claim, adopted
         self._wake = threading.Condition()
         self._woken = True  # the files are opened at once
         self._stopping = self._suspect = self._untidy = self._heard = False
@@ -185,6 +185,7 @@ class Writer:
         outer, began = self._busy_since, self._clock.mono()
         self._busy_since = began
         try:
+            self._hold()
             if side.connection is None:
                 side.connection = side.database.open()
                 self._tell(side.database)
@@ -203,6 +204,13 @@ class Writer:
             self._tell(side.database)
             side.opened.set()
             side.tried.set()
+
+    def _hold(self) -> None:
+        """Raise StoreError where another daemon has the files by now: two that write would undo each other's work."""
+        try:
+            self._claim.keep()
+        except LockedError as error:
+            raise StoreError(str(error)) from None
 
     def _failed(self, side: Side, error: Exception) -> None:
         """Close, and either begin afresh or say when the next try is."""

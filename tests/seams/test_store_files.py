@@ -5,6 +5,7 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,51 @@ def test_a_corrupt_file_is_moved_aside_and_a_fresh_one_begun(tmp_path: Path, ope
         assert second.memory() == Memory([], [], [])
         assert powers(second) == [1.0] * 8 + [2.0] * 8
     fill_more(second)
+
+
+@pytest.mark.parametrize("name", ["gpuwatch", "state"])
+def test_an_empty_file_is_no_first_start_and_is_told(tmp_path: Path, opened: Home, name: str) -> None:
+    first = opened()
+    assert run(first) == []  # a first start
+    fill(first)
+    assert first.stop(10)
+    path = tmp_path / f"{name}.db"
+    path.write_bytes(b"")  # as a crash of the host leaves it
+    second = opened()
+    what = "history" if name == "gpuwatch" else "alert memory"
+    assert run(second) == [f"the {what} {path} is empty: what it held is lost, and a fresh one is begun"]
+    assert second.memory() == (FILLED if name == "gpuwatch" else Memory([], [], []))
+    fill_more(second)
+    assert second.stop(10)
+    assert run(opened()) == []
+    assert aside(tmp_path, "empty") == []  # there is nothing to keep
+
+
+def test_a_file_that_is_empty_since_it_cannot_be_begun_yet_is_told_once(
+    tmp_path: Path, opened: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "state.db").touch()
+    with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as other, caplog.at_level(logging.WARNING):
+        other.execute("BEGIN")
+        other.execute("SELECT * FROM sqlite_master")
+        store = opened()
+        notes = store.start()
+        until(lambda: store._writer.state.failures >= 2)
+        other.execute("ROLLBACK")
+        until(lambda: store.problem() == "")
+    said = [*notes, *(record.getMessage() for record in caplog.records)]
+    assert [line for line in said if "is empty" in line] == [
+        f"the alert memory {tmp_path / 'state.db'} is empty: what it held is lost, and a fresh one is begun"
+    ]
+
+
+def test_an_empty_file_with_a_log_is_moved_aside_with_it(tmp_path: Path, opened: Home) -> None:
+    (tmp_path / "state.db").write_bytes(b"")
+    (tmp_path / "state.db-wal").write_bytes(b"what a crash has left")
+    (note,) = run(opened())
+    assert f"the alert memory {tmp_path / 'state.db'} is empty; it was moved to state.db.empty-" in note
+    (kept,) = tmp_path.glob("state.db.empty-*-wal")
+    assert kept.read_bytes() == b"what a crash has left"
 
 
 def test_a_history_that_becomes_corrupt_is_moved_aside_while_alerts_go_on(
