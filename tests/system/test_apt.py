@@ -1,5 +1,6 @@
 """apt's hooks: for packages of the driver the GPUs are released, a person's release is left alone, and apt never stops for us."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -101,12 +102,42 @@ def test_what_belongs_to_the_driver(name: str, *, expected: bool) -> None:
     assert is_driver([f"{ARCHIVES}/{name}\n"]) is expected
 
 
+PROGRAM = "/opt/gpuwatch/bin/gpuwatch"
+HOOKS = re.findall(r"^DPkg::([\w-]+) \{ \"(.*)\"; \};$", (ROOT / "systemd/apt.conf").read_text(), re.MULTILINE)
+
+
 @pytest.mark.skipif(shutil.which("apt-config") is None, reason="apt is not here")
 def test_apt_takes_the_lines_for_it() -> None:
     done = subprocess.run(
         ["apt-config", "dump", "-c", str(ROOT / "systemd/apt.conf")], capture_output=True, text=True, timeout=PATIENCE, check=True
     )
-    assert (
-        'DPkg::Pre-Install-Pkgs:: "test ! -x /opt/gpuwatch/bin/gpuwatch || /opt/gpuwatch/bin/gpuwatch apt before";' in done.stdout
-    )
-    assert 'DPkg::Post-Invoke:: "test ! -x /opt/gpuwatch/bin/gpuwatch || /opt/gpuwatch/bin/gpuwatch apt after";' in done.stdout
+    assert [name for name, _ in HOOKS] == ["Pre-Install-Pkgs", "Post-Invoke"]
+    assert [f'DPkg::{name}:: "{line}";' in done.stdout for name, line in HOOKS] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("program", "heard"),
+    [
+        ("#!/bin/sh\necho $* >> %s\n", "apt before\napt after\n"),
+        ("#!/bin/sh\necho $* >> %s\nexit 2\n", "apt before\napt after\n"),  # an older one, without this command
+        ("#!/nowhere/python %s\n", ""),  # the shell says 127, or 126
+        (None, ""),
+    ],
+)
+def test_the_lines_stop_apt_for_no_program_whatever_its_state(tmp_path: Path, program: str | None, heard: str) -> None:
+    place, said = tmp_path / "gpuwatch", tmp_path / "said"
+    said.touch()
+    if program is not None:
+        place.write_text(program % said)
+        place.chmod(0o755)
+    codes = [
+        subprocess.run(
+            ["sh", "-c", line.replace(PROGRAM, str(place))],
+            input=DRIVER.encode(),
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+        ).returncode
+        for _, line in HOOKS
+    ]
+    assert (codes, said.read_text()) == ([0, 0], heard)
