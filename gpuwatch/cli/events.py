@@ -33,7 +33,7 @@ from gpuwatch.model.alert import Severity
 from gpuwatch.model.escape import printable
 from gpuwatch.model.event import Event
 from gpuwatch.model.quantity import duration
-from gpuwatch.sources.kernel import lines, replay
+from gpuwatch.sources.kernel import Dating, Saved, lines, saved_events
 
 PLACE = "gpuwatch events"
 
@@ -92,25 +92,56 @@ def of_daemon(args: argparse.Namespace, since: float | None) -> int:
 def of_file(args: argparse.Namespace) -> int:
     """Read a saved log."""
     last: deque[Event] = deque(maxlen=args.limit)
+    times = Times()
 
-    def kept(events: Iterable[Event]) -> Iterator[Event]:
-        for event in events:
-            last.append(event)
-            yield event
+    def kept(found: Iterable[Saved]) -> Iterator[Event]:
+        for saved in found:
+            last.append(saved.event)
+            times.note(saved)
+            yield saved.event
 
     try:
         with opened(args.file) as file:
-            stories = retold(kept(replay(lines(file), time.time())))
+            stories = retold(kept(saved_events(lines(file), time.time())))
     except OSError as error:
         raise ConfigError("--file", "", f"{args.file}: {error.strerror or error}") from None
     found = [told(event, {}) for event in last]
     if args.json:
-        print(json.dumps({"events": msgspec.to_builtins(found), "stories": [shown(story) for story in stories]}, indent=1))
+        events = [{**msgspec.to_builtins(one), **times.dated(at=one.at)} for one in found]
+        print(json.dumps({"events": events, "stories": [shown(story, times) for story in stories]}, indent=1))
     else:
-        print("\n".join([line(one) for one in found]) or "this log tells of nothing that gpuwatch knows")
+        print("\n".join([line(one, times.words(one.at)) for one in found]) or "this log tells of nothing that gpuwatch knows")
         for story in stories:
-            print("\n".join(("", *paragraph(story))))
+            print("\n".join(("", *paragraph(story, times))))
     return int(any(story.severity is not Severity.INFO for story in stories))
+
+
+class Times:
+    """The times of a saved log that are of no calendar, by the guess that stands for each: seconds since a boot, or None."""
+
+    def __init__(self) -> None:
+        self._known: dict[float, float | None] = {}
+
+    def note(self, saved: Saved) -> None:
+        """Take note of an event."""
+        if saved.dating is not Dating.WALL:
+            self._known[saved.event.at] = saved.uptime if saved.dating is Dating.BOOT else None
+
+    def words(self, at: float) -> str:
+        """Return a time in words."""
+        if at not in self._known:
+            return when(at)
+        uptime = self._known[at]
+        return "at an unknown time" if uptime is None else f"{uptime:.6f} s since boot"
+
+    def dated(self, **times: float) -> Mapping[str, float | None]:
+        """Return times as plain data: null where none is known, and beside it the seconds since boot where these are."""
+        found: dict[str, float | None] = {}
+        for name, at in times.items():
+            found[name] = None if at in self._known else at
+            if (uptime := self._known.get(at)) is not None:
+                found[f"{name}_since_boot"] = uptime
+        return found
 
 
 def opened(name: str) -> contextlib.AbstractContextManager[BinaryIO]:
@@ -120,12 +151,12 @@ def opened(name: str) -> contextlib.AbstractContextManager[BinaryIO]:
     return contextlib.nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb")
 
 
-def paragraph(story: Story) -> Iterator[str]:
+def paragraph(story: Story, times: Times) -> Iterator[str]:
     """Yield the lines of a story."""
-    times = f", {story.count} times" if story.count > 1 else ""
-    until = f" to {when(story.last)}" if story.last - story.began >= 1 else ""
-    yield printable(f"{story.severity.value.upper()}  {story.thing}: {story.title}{times}", 400)
-    yield f"  {when(story.began)}{until}"
+    often = f", {story.count} times" if story.count > 1 else ""
+    until = f" to {times.words(story.last)}" if story.last - story.began >= 1 else ""
+    yield printable(f"{story.severity.value.upper()}  {story.thing}: {story.title}{often}", 400)
+    yield f"  {times.words(story.began)}{until}"
     yield printable(f"  {story.words}", 400)
     if story.also:
         yield printable(f"  with it: {story.also}", 400)
@@ -133,7 +164,7 @@ def paragraph(story: Story) -> Iterator[str]:
         yield printable(f"  {story.action}", 400)
 
 
-def shown(story: Story) -> Mapping[str, Any]:
+def shown(story: Story, times: Times) -> Mapping[str, Any]:
     """Return a story as plain data."""
     return {
         "subject": story.subject,
@@ -143,8 +174,7 @@ def shown(story: Story) -> Mapping[str, Any]:
         "title": story.title,
         "code": story.code,
         "count": story.count,
-        "began": story.began,
-        "last": story.last,
+        **times.dated(began=story.began, last=story.last),
         "words": story.words,
         "also": {label: tally.count for label, tally in story.tallies.items() if label != story.label},
         "programs": story.programs,

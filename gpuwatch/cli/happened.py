@@ -8,13 +8,13 @@ from gpuwatch.model.escape import printable
 WORDS = 120  # characters of the raw line that a line of ours shows
 
 
-def line(one: Told) -> str:
-    """Return one event as a line."""
+def line(one: Told, at: str = "") -> str:
+    """Return one event as a line; `at` is its time in words, where that is none of a calendar."""
     where = f"GPU {one.gpu}" if one.gpu else f"{one.subject} {one.key}".strip()
     what = f"Xid {one.code}" if one.kind == "xid" else f"SXid {one.code}" if one.kind == "sxid" else one.kind
     times = f" x{one.count}" if one.count > 1 else ""
     name = f"{one.name} (while the GPUs were released)" if "released" in one.facts else one.name
-    return printable(f"{when(one.at)}  {one.severity:8}  {where}  {what}{times}: {name} | {one.words[:WORDS]}", 400)
+    return printable(f"{at or when(one.at)}  {one.severity:8}  {where}  {what}{times}: {name} | {one.words[:WORDS]}", 400)
 
 
 def when(at: float) -> str:

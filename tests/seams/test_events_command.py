@@ -150,3 +150,34 @@ def test_a_log_comes_through_a_pipe_and_junk_in_it_is_no_event() -> None:
     done = subprocess.run(command, input=junk, capture_output=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout == b"this log tells of nothing that gpuwatch knows\n"
+
+
+XID = "NVRM: Xid (PCI:0000:65:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+
+
+@pytest.mark.parametrize(
+    ("head", "uptime"), [("[ 7401.118204] ", 7401.118204), ("4,3903,7401118204,-;", 7401.118204), ("", None)]
+)
+def test_a_log_without_a_calendar_is_given_no_date(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], head: str, uptime: float | None
+) -> None:
+    file = tmp_path / "log"
+    file.write_text(f"{head}{XID}\n")
+    assert main(["events", "--file", str(file)]) == 1
+    event, _, _, story, *_ = capsys.readouterr().out.splitlines()
+    said = "at an unknown time" if uptime is None else "7401.118204 s since boot"
+    assert (event.split("  ")[0], story) == (said, f"  {said}")
+    assert main(["events", "--file", str(file), "--json"]) == 1
+    page = json.loads(capsys.readouterr().out)
+    (event,), (story,) = page["events"], page["stories"]
+    assert (event["at"], event.get("at_since_boot")) == (None, uptime)
+    assert (story["began"], story.get("began_since_boot")) == (None, uptime)
+
+
+def test_records_that_swapped_places_within_a_second_are_listed_by_their_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "dmesg"
+    file.write_text(f"[ 1.9] {XID}\n[ 1.1] {XID.replace('79', '48')}\n[ 2.5] {XID}\n")
+    assert main(["events", "--file", str(file)]) == 1
+    assert [line.split(" ")[0] for line in capsys.readouterr().out.splitlines()[:3]] == ["1.100000", "1.900000", "2.500000"]

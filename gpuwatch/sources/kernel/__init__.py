@@ -6,6 +6,7 @@ its family, and one line in `catalogue/events.py`.
 """
 
 from gpuwatch.sources.kernel.reader import source
-from gpuwatch.sources.kernel.replay import lines, replay
+from gpuwatch.sources.kernel.record import Dating
+from gpuwatch.sources.kernel.replay import Saved, lines, replay, saved_events
 
-__all__ = ["lines", "replay", "source"]
+__all__ = ["Dating", "Saved", "lines", "replay", "saved_events", "source"]

@@ -7,7 +7,7 @@ from gpuwatch.catalogue.events import KINDS
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.escape import printable
 from gpuwatch.model.event import WORDS_LIMIT, Event
-from gpuwatch.sources.kernel.record import Found, Record
+from gpuwatch.sources.kernel.record import Dating, Found, Record
 
 SOURCE = "kernel"
 LOST = "log_lost"
@@ -37,7 +37,7 @@ class Fold:
         self._second: int | None = None
         self._open: dict[Likeness, Together] = {}
         self._lost: Together | None = None
-        self._ready: list[tuple[Event, bool]] = []
+        self._ready: list[tuple[Event, Dating]] = []
 
     def add(self, record: Record, found: Found) -> None:
         """Take what a message says."""
@@ -71,12 +71,12 @@ class Fold:
             self.close()
 
     def close(self) -> None:
-        """End the second: its events are ready, in the order of their last records."""
+        """End the second: its events are ready, in the order of their last records' numbers, else of their first times."""
         groups = list(self._open.values())
         if self._lost is not None:
             groups.append(self._lost)
-        groups.sort(key=lambda one: one.last or 0)
-        self._ready += [(self._event(one), one.record.is_uptime) for one in groups]
+        groups.sort(key=lambda one: one.record.stamp if one.last is None else one.last)
+        self._ready += [(self._event(one), one.record.dating) for one in groups]
         self._open, self._lost, self._second = {}, None, None
 
     def first(self) -> int | None:
@@ -84,8 +84,8 @@ class Fold:
         groups = [*self._open.values(), *([] if self._lost is None else [self._lost])]
         return min((one.first for one in groups if one.first is not None), default=None)
 
-    def take(self) -> list[tuple[Event, bool]]:
-        """Return the events that are ready, each with whether its time counts from an unknown boot."""
+    def take(self) -> list[tuple[Event, Dating]]:
+        """Return the events that are ready, each with what its time counts from."""
         ready, self._ready = self._ready, []
         return ready
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpuwatch.sources.kernel import raw, stamps
-from gpuwatch.sources.kernel.record import Record
+from gpuwatch.sources.kernel.record import Dating, Record
 
 LINE = 1 << 16  # characters of a line that are looked at; the kernel's own records have at most 2 KiB
 TEXT = 1 << 14  # characters of a message with its further lines
@@ -58,7 +58,7 @@ class Stamped(NamedTuple):
 
     at: float | None
     text: str
-    is_uptime: bool = False
+    dating: Dating = Dating.WALL
 
 
 class Forms:
@@ -67,7 +67,7 @@ class Forms:
     def __init__(self, now: float, booted: float | None = None) -> None:
         self._stamps = stamps.Stamps(now)
         self._booted = booted
-        self._at, self._is_uptime = now, False  # of the line before
+        self._at, self._dating = now, Dating.NONE  # of the line before
         self._held: Record | None = None  # a message that may go on
         self._is_raw = False
 
@@ -97,7 +97,7 @@ class Forms:
         if held is not None and not self._is_raw and len(held.text) < TEXT:  # in raw kmsg it is a field beside the text
             self._held = held._replace(text=f"{held.text}\n{line.strip()}")
         elif held is None:
-            self._held = self._made(Stamped(self._at, line, self._is_uptime))
+            self._held = self._made(Stamped(self._at, line, self._dating))
 
     def _record(self, line: str) -> Record | None:
         """Return the message that begins with this line; None for one that only continues, or for junk."""
@@ -153,7 +153,7 @@ class Forms:
                 stamped = stamped._replace(text=tag[2])
             return self._made(stamped)
         if found := DELTA.match(line):
-            return self._made(Stamped(self._at + float(found[1]), found[2], self._is_uptime))
+            return self._made(Stamped(self._at + float(found[1]), found[2], self._dating))
         if found := CALENDAR.match(line):
             return self._made(Stamped(self._stamps.dated(found[1], found[2], found[3], found[4]), found[5]))
         if found := FABRIC.match(line):
@@ -161,7 +161,7 @@ class Forms:
             return self._made(stamped)._replace(is_kernel=False, program="fabricmanager")
         if found := MINUTE.match(line):
             return self._made(Stamped(self._stamps.dated(found[1], found[2], f"{found[3]}:00"), found[4]))
-        return self._made(Stamped(self._at, line, self._is_uptime))
+        return self._made(Stamped(self._at, line, self._dating))
 
     def _plain(self, line: str) -> Record:
         if found := SYSLOG.match(line):
@@ -175,7 +175,7 @@ class Forms:
         start = WEEKDAY.match(line)
         found = stamps.ISO.match(line, start.end() if start else 0)
         if found is None:
-            return self._made(Stamped(self._at, line, self._is_uptime))
+            return self._made(Stamped(self._at, line, self._dating))
         rest = line[found.end() :].lstrip(" ")
         if start and not found[8]:  # a zone by its name (CET), which says nothing that can be relied on
             rest = rest.partition(" ")[2]
@@ -206,9 +206,9 @@ class Forms:
         return at
 
     def _up(self, uptime: float, text: str) -> Stamped:
-        return Stamped(uptime, text, True) if self._booted is None else Stamped(self._booted + uptime, text)
+        return Stamped(uptime, text, Dating.BOOT) if self._booted is None else Stamped(self._booted + uptime, text)
 
     def _made(self, stamped: Stamped) -> Record:
         if stamped.at is not None:
-            self._at, self._is_uptime = stamped.at, stamped.is_uptime
-        return Record(self._at, stamped.text.strip(), True, stamp=self._at, is_uptime=self._is_uptime)
+            self._at, self._dating = stamped.at, stamped.dating
+        return Record(self._at, stamped.text.strip(), True, stamp=self._at, dating=self._dating)

@@ -1,6 +1,7 @@
 """One message of the log, and what a family of patterns found in one."""
 
 from collections.abc import Mapping
+from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -11,10 +12,18 @@ from gpuwatch.model.alert import Severity
 NO_FACTS: Mapping[str, str] = MappingProxyType({})
 
 
+class Dating(Enum):
+    """What the times of a log count from."""
+
+    WALL = "wall"  # 1970
+    BOOT = "boot"  # a boot of which nothing is known
+    NONE = "none"  # the log says no time: `at` is that of reading it
+
+
 class Record(NamedTuple):
     """One message, perhaps of several lines. A tuple, since a log of an ordinary day makes a hundred thousand of them."""
 
-    at: float  # wall clock, seconds, unless `is_uptime`
+    at: float  # on the clock that `dating` says
     text: str
     is_kernel: bool  # False: a program wrote it, and it may say whatever it likes
     seq: int | None = None  # of /dev/kmsg; the last one, where several records make the message
@@ -22,7 +31,7 @@ class Record(NamedTuple):
     program: str = ""  # who wrote it, where it is not the kernel and the form says so
     times: int = 1  # "message repeated 9 times"
     stamp: float = 0.0  # seconds on the log's own clock: what belongs to one second is folded
-    is_uptime: bool = False  # `at` counts from a boot of which nothing is known
+    dating: Dating = Dating.WALL
 
 
 class Found(NamedTuple):

@@ -13,7 +13,7 @@ from gpuwatch.model.event import Event
 from gpuwatch.sources.kernel.families import family, find
 from gpuwatch.sources.kernel.fold import LAG, LOST, Fold
 from gpuwatch.sources.kernel.join import Join
-from gpuwatch.sources.kernel.record import Found, Known, Record
+from gpuwatch.sources.kernel.record import Dating, Found, Known, Record
 
 OVERWRITTEN = "messages of the kernel were overwritten before they could be read"
 
@@ -53,8 +53,8 @@ class Stream:
         self._read(self._join.end())
         self._fold.close()
 
-    def take(self) -> list[tuple[Event, bool]]:
-        """Return the events of the seconds that are over, each with whether its time counts from an unknown boot."""
+    def take(self) -> list[tuple[Event, Dating]]:
+        """Return the events of the seconds that are over, each with what its time counts from."""
         return self._fold.take()
 
     def told(self) -> int | None:
