@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -202,9 +202,9 @@ class Daemon:
         """Return the open incidents."""
         return self.incidents.open()
 
-    def events(self, since: float, until: float, limit: int, key: str | None) -> Sequence[Event]:
+    def events(self, since: float, until: float, limit: int, keys: Collection[str] | None) -> Sequence[Event]:
         """Return the newest events of that time, the oldest of them first."""
-        return self.store.events(since, until, limit, key=key)
+        return self.store.events(since, until, limit, keys=keys)
 
     def history(self, question: Question) -> Past:
         """Return what was; raises NoTargetError, TooMuchError and UnreadableError."""

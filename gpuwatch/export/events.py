@@ -1,7 +1,7 @@
 """What has happened, as JSON: `/api/v1/events?since=&until=&limit=&gpu=`, times in seconds since 1970."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -29,7 +29,7 @@ class Answers(Protocol):
         """Return what is known now."""
         ...
 
-    def events(self, since: float, until: float, limit: int, key: str | None) -> Sequence[Event]:
+    def events(self, since: float, until: float, limit: int, keys: Collection[str] | None) -> Sequence[Event]:
         """Return the newest events of that time, the oldest of them first."""
         ...
 
@@ -68,14 +68,14 @@ def events(answers: Answers, request: Request) -> Response:
     known = answers.view().of(GPU)
     indexes = {entry.target.key: entry.target.labels.get("gpu", "") for entry in known}
     try:
-        since, until, limit, key = wanted(request.query, known)
+        since, until, limit, keys = wanted(request.query, known)
     except ValueError as error:
         return Response.text(400, str(error))
-    found = answers.events(since, until, limit, key)
+    found = answers.events(since, until, limit, keys)
     return Response.json(EventsDocument(__version__, [told(event, indexes) for event in found]))
 
 
-def wanted(query: Mapping[str, str], known: Sequence[Entry]) -> tuple[float, float, int, str | None]:
+def wanted(query: Mapping[str, str], known: Sequence[Entry]) -> tuple[float, float, int, list[str] | None]:
     """Read a question; raises ValueError in words."""
     for name in query:
         if name not in NAMES:
@@ -84,7 +84,7 @@ def wanted(query: Mapping[str, str], known: Sequence[Entry]) -> tuple[float, flo
     text = query.get("limit", str(USUAL))
     if not (text.isdecimal() and text.isascii() and len(text) < 9 and 1 <= int(text) <= MOST):
         raise ValueError(f"limit: expected a number from 1 to {MOST}, got {text[:40]!r}")
-    return since, until, int(text), card(query.get("gpu"), known)
+    return since, until, int(text), cards(query.get("gpu"), known)
 
 
 def moment(text: str | None, name: str, usual: float) -> float:
@@ -100,18 +100,21 @@ def moment(text: str | None, name: str, usual: float) -> float:
     return found
 
 
-def card(text: str | None, known: Sequence[Entry]) -> str | None:
-    """Return the key of a GPU; one that is gone for good has no index, but a past. Raises ValueError for what is no GPU's."""
+def cards(text: str | None, known: Sequence[Entry]) -> list[str] | None:
+    """Return the keys of the GPUs that are called so: a lost one keeps its index, and another may have come to it.
+
+    One that is gone for good has no index, but a past. Raises ValueError for what is no GPU's.
+    """
     if text is None:
         return None
     found = meant(text, [entry.target for entry in known])
     if found:
-        return found[0]
+        return found
     address = address_of(text)
     if address is not None:
-        return spelled(address)
+        return [spelled(address)]
     if text.startswith("GPU-"):
-        return text
+        return [text]
     indexes = ", ".join(entry.target.labels.get("gpu", entry.target.key) for entry in known) or "none"
     raise ValueError(f"gpu: no GPU is called {text[:40]!r}; known are {indexes}")
 

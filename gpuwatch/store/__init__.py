@@ -206,16 +206,21 @@ class Store:
             self._writer.wake()
 
     def events(
-        self, since: float, until: float, limit: int = 1000, kinds: Collection[str] | None = None, key: str | None = None
+        self,
+        since: float,
+        until: float,
+        limit: int = 1000,
+        kinds: Collection[str] | None = None,
+        keys: Collection[str] | None = None,
     ) -> list[Event]:
         """Return the newest events with since <= at < until, the oldest of them first, at most 10,000. Reads as `rows` does.
 
-        `key` may be the UUID of a GPU or its address on the bus: both give all that was told of it.
+        `keys` may be UUIDs of GPUs or their addresses on the bus: both give all that was told of them.
         """
 
         def found(connection: Connection) -> Iterable[Event]:
-            keys = None if key is None else past.aliases(connection, key)
-            return happenings.read(connection, since, until, limit, kinds=kinds, keys=keys)
+            all_keys = None if keys is None else past.aliases(connection, keys)
+            return happenings.read(connection, since, until, limit, kinds=kinds, keys=all_keys)
 
         return self._ask(found)
 

@@ -95,10 +95,11 @@ def cards(connection: Connection) -> list[Seen]:
     return [Seen(key, texts(labels), texts(info)) for key, labels, info in connection.execute(query)]
 
 
-def aliases(connection: Connection, key: str) -> set[str]:
-    """Return the keys that events may have of a thing, which of a GPU are its UUID and its address on the bus."""
+def aliases(connection: Connection, keys: Collection[str]) -> set[str]:
+    """Return the keys that events may have of these things, which of a GPU are its UUID and its address on the bus."""
     with connection.begin():
-        return known_by(connection, [Seen(one, {}) for one in {key, *meant(key, cards(connection))}])
+        known = cards(connection)
+        return known_by(connection, [Seen(one, {}) for key in keys for one in {key, *meant(key, known)}])
 
 
 def strange(question: Question, others: list[Seen]) -> str:

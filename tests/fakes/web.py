@@ -3,7 +3,7 @@
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,9 +88,9 @@ class Answers:
         self.rendered += 1
         return VIEWS[self.beats % len(VIEWS)]
 
-    def events(self, since: float, until: float, limit: int, key: str | None) -> Sequence[Event]:
+    def events(self, since: float, until: float, limit: int, keys: Collection[str] | None) -> Sequence[Event]:
         """Return those that the test says, as far as they are asked for."""
-        found = [one for one in self.happened if since <= one.at < until and key in (None, one.key)]
+        found = [one for one in self.happened if since <= one.at < until and (keys is None or one.key in keys)]
         return found[-limit:]
 
     def history(self, question: Question) -> Past:

@@ -80,8 +80,8 @@ def test_a_question_is_answered_with_the_newest_that_fit(opened: Home) -> None:
     assert numbers(limit=3) == [7, 8, 9]
     assert numbers(limit=0) == numbers(limit=-1) == []
     assert numbers(since=EPOCH + 2, until=EPOCH + 5) == [2, 3, 4]
-    assert numbers(key="GPU-1") == [1, 3, 5, 7, 9]
-    assert numbers(kinds=["off_bus"], key="GPU-0") == [0, 6]
+    assert numbers(keys=["GPU-1"]) == [1, 3, 5, 7, 9]
+    assert numbers(kinds=["off_bus"], keys=["GPU-0"]) == [0, 6]
     assert numbers(kinds=[]) == []
 
 

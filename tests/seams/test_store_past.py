@@ -95,8 +95,9 @@ def test_values_and_events_of_a_gpu_lie_on_one_axis(opened: Home) -> None:
         assert (points(found), list(found.events)) == ({UUIDS[1]: values}, of_one)
         assert (found.step, found.oldest, found.truncated, found.series[0].labels["gpu"]) == (10.0, EPOCH, [], "1")
     for key in (UUIDS[1], UUIDS[1].lower(), "0000:02:00.0", "00000000:02:00.0", "02:00.0"):
-        assert store.events(0, 2e9, key=key) == of_one
-    assert store.events(0, 2e9, key="0000:99:00.0") == []
+        assert store.events(0, 2e9, keys=[key]) == of_one
+    assert store.events(0, 2e9, keys=["0000:99:00.0"]) == []
+    assert store.events(0, 2e9, keys=UUIDS[1:3]) == [events[0], events[2], of_bus]
     found = store.past(asked())
     assert (list(points(found)), list(found.events)) == (UUIDS, sorted(events, key=lambda event: event.at))
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from gpuwatch.model.naming import Naming
 from gpuwatch.model.past import Past, Question
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.silence import Matcher
+from gpuwatch.model.target import Target
 from gpuwatch.model.view import Entry, View
 from gpuwatch.notify import Silences
 from gpuwatch.store.ulid import Ulid
@@ -71,7 +72,7 @@ class Known:
         self.page = Page(self.view)
         self.host = "vision-07"
         self.nobody = False
-        self.asked: tuple[float, float, int, str | None] | None = None
+        self.asked: tuple[float, float, int, Collection[str] | None] | None = None
         self.naming = Naming(frozenset(), frozenset())
         self.clock = FakeClock()
         self.silences = Silences(Journal(), self.clock, Ulid(self.clock), {})
@@ -91,9 +92,9 @@ class Known:
         """Return the view."""
         return self.now
 
-    def events(self, since: float, until: float, limit: int, key: str | None) -> Sequence[Event]:
+    def events(self, since: float, until: float, limit: int, keys: Collection[str] | None) -> Sequence[Event]:
         """Note what is asked for, and return one event."""
-        self.asked = (since, until, limit, key)
+        self.asked = (since, until, limit, keys)
         return [XID]
 
     def history(self, question: Question) -> Past:
@@ -265,9 +266,19 @@ def test_an_event_says_what_it_is_and_which_gpu_it_is_of_now(answers: Known) -> 
 
 def test_events_are_asked_for_by_time_number_and_gpu(answers: Known) -> None:
     asked(answers, since="1.5", until="2e9", limit="7", gpu="3")
-    assert answers.asked == (1.5, 2e9, 7, KEY)
+    assert answers.asked == (1.5, 2e9, 7, [KEY])
     asked(answers, gpu="GPU-of-long-ago")
-    assert answers.asked == (-(2.0**40), 2.0**40, 1000, "GPU-of-long-ago")
+    assert answers.asked == (-(2.0**40), 2.0**40, 1000, ["GPU-of-long-ago"])
+
+
+def test_events_of_an_index_are_those_of_every_gpu_that_has_it(answers: Known) -> None:
+    labels = {"gpu": "3", "uuid": "GPU-lost"}
+    lost = page_view.entry(Target(subject=gpu.GPU, key="GPU-lost", labels=labels), {})  # it keeps its index; another came to it
+    answers.now = page_view.view([lost, *answers.now.entries.values()])
+    asked(answers, gpu="3")
+    assert answers.asked == (-(2.0**40), 2.0**40, 1000, ["GPU-lost", KEY])
+    asked(answers, gpu="GPU-lost")
+    assert answers.asked == (-(2.0**40), 2.0**40, 1000, ["GPU-lost"])
 
 
 @pytest.mark.parametrize(
