@@ -8,6 +8,7 @@ example: gpuwatch apt before < packages.txt
 """
 
 import argparse
+import contextlib
 import json
 import re
 import sys
@@ -16,18 +17,18 @@ from pathlib import Path
 
 from gpuwatch.cli import ask
 from gpuwatch.client import Client
-from gpuwatch.config import ConfigError
 from gpuwatch.model.escape import printable
 
 PLACE = "gpuwatch apt"
 MARK = Path("/run/gpuwatch-apt")  # holds since when; /run is root's, as apt is
 LASTS = 1800.0  # seconds; it goes on while dpkg's lock is held
 LINES = 10_000
-LONGEST = 4096  # characters of a line
+LONGEST = 4096  # bytes of a line
+UNKNOWN = "-" * 32  # in place of since when
 # Parts of the driver as Debian, Ubuntu and NVIDIA name them; not the container tools, the settings and the CUDA toolkit.
 DRIVER = re.compile(
-    r"(?:nvidia-(?:driver|kernel|dkms|headless|open|utils|compute-utils|firmware|smi|legacy|fabricmanager|persistenced|modprobe)"
-    r"|libnvidia-(?!container)|linux-(?:modules|objects|signatures)-nvidia|cuda-drivers|libcuda1)"
+    rb"(?:nvidia-(?:driver|kernel|dkms|headless|open|utils|compute-utils|firmware|smi|legacy|fabricmanager|persistenced|modprobe)"
+    rb"|libnvidia-(?!container)|linux-(?:modules|objects|signatures)-nvidia|cuda-drivers|libcuda1)"
 )
 
 
@@ -42,20 +43,21 @@ def run(args: argparse.Namespace) -> int:
     """Release or resume; whatever is in the way is said, and does not stop apt."""
     try:
         if args.when == "before":
-            if is_driver(sys.stdin):
+            if is_driver(() if sys.stdin is None else sys.stdin.buffer):  # None: whoever started us has closed it
                 ask.conversation(PLACE, lambda: release(args, ask.client(args)))
         elif args.mark.is_file():
             ask.conversation(PLACE, lambda: resume(args, ask.client(args)))
-    except (ConfigError, OSError) as error:
-        print(printable(f"{PLACE}: {error}", 400), file=sys.stderr)
+    except Exception as error:  # noqa: BLE001 - apt stops where a hook fails, for whatever reason: 0 is the contract
+        with contextlib.suppress(OSError):  # nobody hears it
+            print(printable(f"{PLACE}: {str(error) or type(error).__name__}", 400), file=sys.stderr)
     return 0
 
 
-def is_driver(lines: Iterable[str]) -> bool:
+def is_driver(lines: Iterable[bytes]) -> bool:
     """Say whether a package of the driver is among these files; all lines are read, since apt takes a broken pipe ill."""
     found = False
-    for count, line in enumerate(lines):
-        found = found or (count < LINES and DRIVER.match(line[:LONGEST].rpartition("/")[2]) is not None)
+    for count, line in enumerate(lines):  # paths are bytes, in whatever encoding
+        found = found or (count < LINES and DRIVER.match(line[:LONGEST].rpartition(b"/")[2]) is not None)
     return found
 
 
@@ -63,9 +65,15 @@ def release(args: argparse.Namespace, client: Client) -> None:
     """Have the GPUs released, unless they are by now, and leave a mark."""
     if client.get("/api/v1/release", ask.PATIENCE).json()["state"] == "released":
         return
-    body = json.dumps({"seconds": LASTS}).encode()
-    answer = ask.granted(args, PLACE, client.post("/api/v1/release", body, ask.PATIENCE), changes=True).json()
-    args.mark.write_text(f"{float(answer['since'])}\n", encoding="utf-8")
+    with args.mark.open("w", encoding="utf-8") as mark:
+        mark.write(UNKNOWN)  # first, with its space on the disk: a release whose mark cannot be written would outlast dpkg
+        mark.flush()
+        body = json.dumps({"seconds": LASTS}).encode()
+        answer = ask.granted(args, PLACE, client.post("/api/v1/release", body, ask.PATIENCE), changes=True).json()
+        if answer["already"]:
+            return  # somebody else was faster: it is theirs
+        mark.seek(0)
+        mark.write(f"{float(answer['since'])}".ljust(len(UNKNOWN)))
     print("gpuwatch has let go of the GPUs while the NVIDIA driver is being installed", file=sys.stderr)
 
 
@@ -73,6 +81,8 @@ def resume(args: argparse.Namespace, client: Client) -> None:
     """Have the GPUs taken up, where the release is that of the mark."""
     since = args.mark.read_text(encoding="utf-8").strip()
     args.mark.unlink()
+    if since == UNKNOWN:
+        return  # nothing was released by `before`
     state = client.get("/api/v1/release", ask.PATIENCE).json()
     if state["state"] == "released" and str(float(state["since"])) == since:
         ask.granted(args, PLACE, client.post("/api/v1/resume", b"{}", ask.PATIENCE), changes=True)

@@ -1,5 +1,6 @@
 """apt's hooks: for packages of the driver the GPUs are released, a person's release is left alone, and apt never stops for us."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch import cli
-from gpuwatch.cli.apt import is_driver
+from gpuwatch.cli.apt import UNKNOWN, is_driver
 from tests.fakes.gpu_server import GpuServer
 from tests.fakes.until import PATIENCE, until
 
@@ -27,12 +28,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuServer]:
         yield server
 
 
-def apt(server: GpuServer, mark: Path, when: str, packages: str = "") -> str:
+def apt(server: GpuServer, mark: Path, when: str, packages: str = "", redirected: str = "") -> str:
     """Run a hook as apt does; returns what it says. It never fails."""
     line = [sys.executable, "-m", "gpuwatch", "apt", when, "--socket", str(server.daemon.socket), "--mark", str(mark)]
-    done = subprocess.run(line, input=packages, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=ROOT)
-    assert (done.returncode, done.stdout) == (0, ""), done
-    return done.stderr
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirected}', "sh", *line],
+        input=os.fsencode(packages),
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},  # as in every locale but C
+        timeout=PATIENCE,
+        check=False,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stdout) == (0, b""), done
+    return done.stderr.decode()
 
 
 def state(server: GpuServer) -> str:
@@ -52,6 +61,36 @@ def test_a_package_of_the_driver_releases_the_gpus_until_dpkg_is_done(server: Gp
 def test_other_packages_are_nothing(server: GpuServer, tmp_path: Path) -> None:
     assert apt(server, tmp_path / "mark", "before", f"{ARCHIVES}/nvidia-container-toolkit_1.16_amd64.deb\n") == ""
     assert (state(server), (tmp_path / "mark").exists(), apt(server, tmp_path / "mark", "after")) == ("attached", False, "")
+
+
+def test_a_path_that_is_not_utf_8_is_one_like_any_other(server: GpuServer, tmp_path: Path) -> None:
+    assert apt(server, tmp_path / "mark", "before", f"/home/m\udcfcller/nvidia-tool_1_amd64.deb\n{DRIVER}") != ""
+    assert state(server) == "released"
+    assert apt(server, tmp_path / "mark", "after", redirected="<&-") == ""
+    until(lambda: state(server) == "attached")
+
+
+def test_a_closed_input_has_no_packages(server: GpuServer, tmp_path: Path) -> None:
+    assert apt(server, tmp_path / "mark", "before", redirected="<&-") == ""
+    assert state(server) == "attached"
+
+
+def test_an_input_that_cannot_be_read_is_said(server: GpuServer, tmp_path: Path) -> None:
+    assert apt(server, tmp_path / "mark", "before", redirected=f"0>{tmp_path}/x") != ""
+    assert state(server) == "attached"
+
+
+def test_nothing_is_released_where_no_mark_can_be_left(server: GpuServer, tmp_path: Path) -> None:
+    mark = tmp_path / "nowhere/mark"
+    assert apt(server, mark, "before", DRIVER) == f"gpuwatch apt: [Errno 2] No such file or directory: '{mark}'\n"
+    assert state(server) == "attached"
+
+
+def test_a_mark_of_a_release_that_was_refused_resumes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mark = tmp_path / "mark"
+    mark.write_text(UNKNOWN)
+    assert cli.main(["apt", "after", "--socket", str(tmp_path / "none.sock"), "--mark", str(mark)]) == 0
+    assert (mark.exists(), capsys.readouterr().err) == (False, "")  # the daemon is not asked at all
 
 
 def test_what_a_person_has_released_stays_released(server: GpuServer, tmp_path: Path) -> None:
@@ -99,7 +138,7 @@ def test_without_a_daemon_apt_goes_on(
     ],
 )
 def test_what_belongs_to_the_driver(name: str, *, expected: bool) -> None:
-    assert is_driver([f"{ARCHIVES}/{name}\n"]) is expected
+    assert is_driver([f"{ARCHIVES}/{name}\n".encode()]) is expected
 
 
 PROGRAM = "/opt/gpuwatch/bin/gpuwatch"
