@@ -34,6 +34,10 @@ class Unreachable(Exception):  # noqa: N818 - reads as what it says: the daemon 
         self.asked = asked
 
 
+class UnusableFile(Unreachable):
+    """The file with the password or the authorities cannot be used: the mistake of who named it."""
+
+
 class Reply(msgspec.Struct, frozen=True):
     """One answer, whatever its status."""
 
@@ -142,15 +146,15 @@ class Client:
         return f"; if it speaks TLS, try https://{self.place}" if is_strange else ""
 
     def _authorization(self) -> dict[str, str]:
-        """Return the header for the password file (one line, `user:password`); raises Unreachable."""
+        """Return the header for the password file (one line, `user:password`); raises UnusableFile."""
         if not self._password_file:
             return {}
         try:
             line = plainfile.text(self._password_file).strip()
         except plainfile.UnreadableError as error:
-            raise Unreachable(f"{self._password_file}: {error.problem}") from None
+            raise UnusableFile(f"{self._password_file}: {error.problem}") from None
         if ":" not in line or "\n" in line:
-            raise Unreachable(f"{self._password_file}: expected one line, user:password")
+            raise UnusableFile(f"{self._password_file}: expected one line, user:password")
         return {"Authorization": "Basic " + base64.b64encode(line.encode()).decode()}
 
     def _connect(self, deadline: float) -> "Wire":
@@ -170,7 +174,7 @@ class Client:
         raise failure or OSError("the name has no address")
 
     def _secured(self, wire: "Wire") -> "Wire":
-        """Shake hands; raises OSError where the certificate is not to be trusted, Unreachable where the CA file is none."""
+        """Shake hands; raises OSError where the certificate is not to be trusted, UnusableFile where the CA file is none."""
         try:
             context = self._context()
             wire.socket.settimeout(left(wire.deadline))
@@ -185,7 +189,7 @@ class Client:
         try:
             return ssl.create_default_context(cafile=self._ca_file)
         except OSError as error:
-            raise Unreachable(f"{self._ca_file}: cannot be used: {error.strerror or 'it holds no certificate'}") from None
+            raise UnusableFile(f"{self._ca_file}: cannot be used: {error.strerror or 'it holds no certificate'}") from None
 
 
 class Wire:

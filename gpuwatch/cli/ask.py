@@ -11,9 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
-from gpuwatch import config
+from gpuwatch import config, plainfile
 from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, OUR_FAULT
-from gpuwatch.client import Client, Reply, Unreachable
+from gpuwatch.client import Client, Reply, Unreachable, UnusableFile
 from gpuwatch.model.escape import printable
 from gpuwatch.places import places
 
@@ -62,7 +62,7 @@ def conversation(place: str, talk: Callable[[], Wanted], doubt: str = "") -> Wan
         return talk()
     except Unreachable as error:
         print(f"{place}: {error}", file=sys.stderr)
-        code, in_doubt = NOT_REACHABLE, error.asked
+        code, in_doubt = CALLERS_MISTAKE if isinstance(error, UnusableFile) else NOT_REACHABLE, error.asked
     except DeclinedError as error:
         print(f"{place}: {error}", file=sys.stderr)
         code, in_doubt = error.code, error.status == IN_TIME
@@ -86,6 +86,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 def client(args: argparse.Namespace) -> Client:
     """Return the client for the daemon that was named, or for the one of this user, or of this host."""
     where = args.host or (str(Path(args.socket).absolute()) if args.socket else nearest(args.config))
+    if args.ca_file:  # also where no TLS will ask for it
+        try:
+            plainfile.text(args.ca_file)
+        except plainfile.UnreadableError as error:
+            raise config.ConfigError("--ca-file", "", f"{args.ca_file} {error.problem}") from None
     otherwise = "" if args.host or args.socket or args.config else OF_DEMO
     try:
         return Client(where, password_file=args.password_file, ca_file=args.ca_file, otherwise=otherwise)

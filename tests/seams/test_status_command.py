@@ -182,3 +182,13 @@ def test_a_daemon_that_wants_a_password_answers_and_the_option_is_named(
         assert main([*words, "--password-file", str(tmp_path / "password")]) == 2
         said = capsys.readouterr().err
         assert f"the daemon does not accept the user and password in {tmp_path / 'password'} (--password-file)" in said
+
+
+@pytest.mark.parametrize("option", ["--password-file", "--ca-file"])
+@pytest.mark.parametrize("where", [["--socket", "none"], ["--host", "https://127.0.0.1:1"]])
+def test_a_file_that_cannot_be_read_is_the_callers_mistake_and_no_missing_daemon(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, where: list[str]
+) -> None:
+    file = tmp_path / "nothing"
+    assert main(["status", *where, option, str(file)]) == 2
+    assert f"{file}" in capsys.readouterr().err
