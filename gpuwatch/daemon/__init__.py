@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from msgspec.structs import asdict
+
 from gpuwatch import __version__, catalogue, detectors, notify, sd, shipped
 from gpuwatch.config import UNPLACED, Config
 from gpuwatch.daemon import answers, own
@@ -54,6 +56,7 @@ CALM = 10.0  # seconds between two looks at that, or less where the watchdog is 
 WATCHED = 30.0  # seconds in which schedule, beat and HTTP must move, or the watchdog is not fed
 EAGER = 5.0  # seconds after the start in which the first reading of anything brings a beat
 STOP = 5.0  # seconds in which everything has stopped
+READERS = 2.0  # of them for what reads, should all of it hang
 SENDERS = 3.0  # of them for messages that are under way, where nothing before took longer than it should (rulings 7)
 
 
@@ -165,10 +168,13 @@ class Daemon:
         began = self.clock.mono()
         self.schedule.stop()
         self.releasing.stop()
+        if self.beat is not None:
+            self.beat.end()
+            self.remembering.leave(self.clock.wall())
         for asked in self.collectors:
-            asked.collector.stop(0.5)
+            asked.collector.stop(max(0.1, min(0.5, READERS - (self.clock.mono() - began))))
         if self.beat is not None and self.beat.stop(1.0):
-            self.remembering.save(self.clock.mono(), self.clock.wall(), clean=True)
+            self.remembering.save(self.clock.mono(), self.clock.wall())
         self.notifier.stop(max(0.2, min(SENDERS, STOP - 1.5 - (self.clock.mono() - began))))
         self.server.stop(0.3)
         if not self.store.stop(max(0.5, STOP - 1.5 - (self.clock.mono() - began))):
@@ -217,11 +223,11 @@ class Daemon:
 
     def ready(self) -> list[str]:
         """Return why there is nothing fresh to tell."""
-        return answers.reasons(self.facts())
+        return answers.reasons(self.freshness())
 
     def troubles(self) -> list[str]:
         """Return what is wrong with single things."""
-        facts = self.facts()
+        facts = self.freshness()
         late = [f"{name}: {facts.collectors[name]}" for name in facts.seldom if facts.collectors[name]]
         return [*late, *answers.troubles(facts.view)]
 
@@ -229,15 +235,11 @@ class Daemon:
         """Return how everything is."""
         return answers.status(self.facts())
 
-    def facts(self) -> answers.Facts:
-        """Gather what the answers are made of."""
+    def freshness(self) -> answers.Freshness:
+        """Gather what says whether there is something fresh to tell."""
         finished = self.beat.finished if self.beat is not None else None
-        incidents, wall = self.alerts(), self.clock.wall()
-        return answers.Facts(
+        return answers.Freshness(
             view=self.view(),
-            version=__version__,
-            name=self.config.host.name,
-            started=self.started,
             beat_age=None if finished is None else self.clock.mono() - finished,
             beat_limit=10 * BEAT,
             wants_gpus=self.config.sources.nvml.enabled or self.config.sources.simulated.enabled,
@@ -247,6 +249,16 @@ class Daemon:
                 for asked in self.collectors
                 if Tier.FAST not in asked.periods or asked.collector.name == JOBS
             ],
+        )
+
+    def facts(self) -> answers.Facts:
+        """Gather what the answers are made of."""
+        incidents, wall = self.alerts(), self.clock.wall()
+        return answers.Facts(
+            **asdict(self.freshness()),
+            version=__version__,
+            name=self.config.host.name,
+            started=self.started,
             incidents=incidents,
             silenced={incident.id: self.silences.silencing(incident, wall) for incident in incidents},
             silences=self.silences.lasting(wall),

@@ -12,18 +12,23 @@ from gpuwatch.model.silence import Silence
 from gpuwatch.model.view import Entry, View
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the answers are made of."""
+class Freshness(msgspec.Struct, frozen=True, kw_only=True):
+    """What says whether there is something fresh to tell. It is asked for on the loop of HTTP, so it costs next to nothing."""
 
     view: View
-    version: str
-    name: str  # of the host
-    started: float  # wall clock
     beat_age: float | None  # seconds since the last whole beat; None before the first
     beat_limit: float  # seconds after which a beat is late
     wants_gpus: bool  # a source that reads GPUs is on
     collectors: Mapping[str, str]  # by name: "" or why it gives nothing
     seldom: Collection[str]  # of them those that are read every minute or less: their trouble leaves the rest fresh
+
+
+class Facts(Freshness, frozen=True, kw_only=True):
+    """What the answers are made of."""
+
+    version: str
+    name: str  # of the host
+    started: float  # wall clock
     incidents: Sequence[Incident]
     silenced: Mapping[str, Sequence[str]]  # by id of an incident: the ids of the silences that keep it from being told
     silences: Sequence[Silence]  # those that are not over
@@ -37,7 +42,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     unheard: Sequence[str] = ()  # which alerts are sent to nobody although there are receivers
 
 
-def reasons(facts: Facts) -> list[str]:
+def reasons(facts: Freshness) -> list[str]:
     """Return why there is nothing fresh to tell; empty when ready."""
     if facts.beat_age is None:
         return ["no sample has been taken yet"]

@@ -129,10 +129,14 @@ class Beat:
         """Ask for a beat; never blocks."""
         self._due.set()
 
-    def stop(self, seconds: float) -> bool:
-        """End after the present beat; False where it did not end in that time."""
+    def end(self) -> None:
+        """Begin no further beat; does not wait for the present one."""
         self._stopping.set()
         self._due.set()
+
+    def stop(self, seconds: float) -> bool:
+        """End after the present beat; False where it did not end in that time."""
+        self.end()
         if self._thread.is_alive():
             self._thread.join(seconds)
         return not self._thread.is_alive()

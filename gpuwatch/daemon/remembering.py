@@ -142,6 +142,8 @@ class Remembering:
         self._saving: dict[str, tuple[Ticket, bytes]] = {}  # states of detectors that are not known to be on disk, by name
         self._held: deque[Event] = deque(maxlen=HELD)
         self.is_whole = False  # what earlier runs left has been taken over
+        self._marked = ""  # the boot that this run has marked as its own
+        self._is_leaving = False  # this run is being ended in order
 
     def run(self, view: View, wall: float) -> Findings:
         """Let every detector look at one beat; with the first that remembers, they are shown again what happened before it."""
@@ -192,16 +194,23 @@ class Remembering:
                 len(memory.deliveries),
             )
 
-    def save(self, mono: float, wall: float, *, clean: bool = False) -> None:
-        """Hand it to the store; `clean` says that this run is being ended in order."""
+    def save(self, mono: float, wall: float) -> None:
+        """Hand it to the store."""
         if not self.is_whole:
             return
-        for name, version, blob in self._runner.dump(clean=clean):
+        for name, version, blob in self._runner.dump(clean=self._is_leaving):
             self._saving[name] = self._store.save_state(f"detector.{name}", version, blob), blob
         self._store.save_state(RULES, VERSION, self._engine.dump(mono, wall))
         boot = self._runner.states[Reboot.name].boot_id
         if boot:  # it was judged whether this boot was asked for; before that the mark of the last boot must stay
-            mark(self._store, boot, wall, clean=clean)
+            mark(self._store, boot, wall, clean=self._is_leaving)
+            self._marked = boot
+
+    def leave(self, wall: float) -> None:
+        """Say that this run is being ended in order, also where the last beat does not end in time to save; any thread."""
+        self._is_leaving = True
+        if self._marked:
+            mark(self._store, self._marked, wall, clean=True)
 
 
 def mark(store: Store, boot: str, wall: float, *, clean: bool) -> None:

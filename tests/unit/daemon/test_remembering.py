@@ -158,11 +158,28 @@ def test_the_mark_of_the_last_boot_stays_until_this_one_is_judged() -> None:
     store = marked(Store())
     here = run(store)
     here.recall(1, 6_000)
-    here.save(1, 6_000, clean=True)
+    here.save(1, 6_000)
     assert json.loads(store.blobs["run"][1])["boot_id"] == "boot-0"
     here._runner.states["reboot"].boot_id = "boot-1"
     here.save(2, 6_001)
     assert json.loads(store.blobs["run"][1]) == {"boot_id": "boot-1", "clean": False, "at": 6_001}
+
+
+def test_a_run_that_is_ended_in_order_says_so_although_its_last_beat_is_late_or_never_ends() -> None:
+    store = marked(Store())
+    here = run(store)
+    here.recall(1, 6_000)
+    here.save(1, 6_000)
+    here.leave(6_001)
+    assert json.loads(store.blobs["run"][1])["boot_id"] == "boot-0"  # this boot has not been judged
+    here = run(store)
+    here.recall(1, 6_000)
+    here._runner.states["reboot"].boot_id = "boot-1"
+    here.save(2, 6_001)
+    here.leave(6_002)
+    assert json.loads(store.blobs["run"][1]) == {"boot_id": "boot-1", "clean": True, "at": 6_002}
+    here.save(3, 6_003)  # the beat's own, late
+    assert json.loads(store.blobs["run"][1]) == {"boot_id": "boot-1", "clean": True, "at": 6_003}
 
 
 def test_the_last_sample_is_looked_for_around_the_last_mark_and_only_after_a_reboot_that_nobody_asked_for() -> None:
@@ -275,7 +292,8 @@ def test_counters_go_on_once_from_an_orderly_stop() -> None:
     first = run(store)
     first.recall(1, 1)
     first._runner.states["accumulate"] = Sums({"GPU-1": {}})
-    first.save(2, 2, clean=True)
+    first.leave(2)
+    first.save(2, 2)
     second, third = run(store), run(store)
     second.recall(3, 3)  # and is killed before it has saved anything
     third.recall(4, 4)

@@ -1,5 +1,6 @@
 """What the daemon says of itself."""
 
+import threading
 from pathlib import Path
 
 from gpuwatch.catalogue import own
@@ -11,6 +12,7 @@ from gpuwatch.model.reading import Absence
 from gpuwatch.model.silence import Silence
 from gpuwatch.places import Places
 from tests.fakes.clock import FakeClock
+from tests.fakes.until import PATIENCE, until
 
 RECEIVER = '[[receivers]]\nname = "oncall"\nkind = "webhook"\nurl = "http://127.0.0.1/"\n'
 
@@ -55,3 +57,14 @@ def test_alerts_that_no_route_leads_to_anybody_are_in_the_status(tmp_path: Path,
     assert daemon.status()["telling"]["unheard"] == [
         "warnings are sent to nobody: no route with a receiver that wants them matches"
     ]
+
+
+def test_whether_it_is_ready_is_said_without_a_look_at_alerts_and_silences(tmp_path: Path, clock: FakeClock) -> None:
+    daemon = Daemon(load(None, Places(tmp_path, tmp_path, tmp_path)), [], WebConfig(), clock)
+    said: list[list[str]] = []
+    asking = threading.Thread(target=lambda: said.extend([daemon.ready(), daemon.troubles()]), daemon=True)
+    with daemon.silences._lock:  # somebody makes a silence, or hundreds are compared
+        asking.start()
+        until(lambda: len(said) == 2)
+    asking.join(PATIENCE)
+    assert said[0] == ["no sample has been taken yet"]
