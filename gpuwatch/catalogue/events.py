@@ -76,7 +76,8 @@ XID_ERRORS = counter(
     help="Times this GPU reported this Xid, from NVML and the kernel log together. Some critical codes begin at 0 on every GPU: "
     + ", ".join(map(str, BEGIN_AT_0))
     + ". All 32 would be 256 series on 8 GPUs for what hardly ever happens: the others begin with their first event, which"
-    " increase() does not see and gpuwatch_gpu_errors_open does.",
+    " increase() does not see and gpuwatch_gpu_errors_open does. `severity` is the code's own and never changes; events and"
+    " alerts also go by what the line says (154: the action it asks for, 144 to 150: Fatal or Nonfatal).",
 )
 XID_LAST = gauge(XID, "last_timestamp", "seconds", keep=Keep.LAST, help="When it last did.")
 SXID_ERRORS = counter(

@@ -68,6 +68,18 @@ def test_an_xid_counts_for_the_gpu_at_its_address_with_its_labels_and_time(tell:
     assert (entry.values[XID_ERRORS], entry.values[XID_LAST]) == (3, story.wall - 2)
 
 
+def test_the_severity_that_xids_are_counted_under_is_that_of_the_code_whatever_the_line_says(tell: Tell) -> None:
+    """A label that followed the line would make one code two series."""
+    story = tell(gpus=4).at(5)
+    mild, grave = xid(154, GPU_2, story.wall), xid(154, GPU_2, story.wall + 2, recovery="2")
+    assert (mild.severity, grave.severity) == (Severity.WARNING, Severity.CRITICAL)
+    story.happens(mild).at(7).happens(grave).at(9)
+    view = story.board.view(story.wall, story.mono)
+    found = [entry for entry in view.of(XID) if entry.target.labels["xid"] == "154"]
+    assert [(entry.target.labels["severity"], entry.values[XID_ERRORS]) for entry in found] == [("warning", 2)]
+    assert "`severity` is the code's own" in XID_ERRORS.help
+
+
 def test_what_nvml_and_the_kernel_both_tell_counts_once_and_is_kept_in_the_kernels_words(tell: Tell) -> None:
     for first, second in (("nvml", "kernel"), ("kernel", "nvml")):
         story = tell(gpus=4).at(5)
