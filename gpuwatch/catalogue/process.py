@@ -75,7 +75,10 @@ PROCESS_WORKERS = gauge(
 PROCESS_WORKERS_FULL = gauge(PROCESS, "worker_threads_full", help="Those of them that used at least 90 % of a core.")
 PROCESS_WORKERS_BUSY = gauge(PROCESS, "worker_threads_busy", "ratio", help="Share of a core that they used, on average.")
 PROCESSES_DROPPED = gauge(
-    OWN, "process_series_dropped", keep=Keep.MAX, help="Processes on GPUs, or loaders of them, over the cap of [processes] limit."
+    OWN,
+    "process_series_dropped",
+    keep=Keep.MAX,
+    help="Processes on GPUs, or loaders of them, over the cap of [processes] limit; and those of over 1000 threads.",
 )
 JOB_CPU = counter(JOB, "cpu", "seconds", help="CPU time of the job's control group.")
 JOB_CPU_THROTTLED = counter(JOB, "cpu_throttled", "seconds", help="Time for which its quota stopped it.")

@@ -111,7 +111,8 @@ class Jobs:
         if is_thorough:
             self._look_at_threads(roll, answer)
         self._following.seen = set()
-        answer.reading(self._reading(Target(subject=OWN, key=""), {PROCESSES_DROPPED: float(dropped + roll.dropped)}))
+        dropped += roll.dropped + self._threads.dropped
+        answer.reading(self._reading(Target(subject=OWN, key=""), {PROCESSES_DROPPED: float(dropped)}))
         for what, count in ((one.what, one.dropped) for one in (self._users, self._names)):
             queue = Target(subject=QUEUE, key=what, labels={"queue": what})
             answer.reading(self._reading(queue, {QUEUE_DROPPED: float(count)}))

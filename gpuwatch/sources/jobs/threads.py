@@ -3,7 +3,8 @@
 A loader may be threads of the GPU process and no processes of its own (operator.md section 1). A busy first thread proves
 nothing, since CUDA waits by spinning, and neither do the threads below that wait likewise. Once a minute is enough: what loads
 data does so for hours. There may be hundreds of threads, so they are looked at only where those beside the first use about a core
-together, and so many files a look; who is not reached is first in the next one.
+together, and so many files a look; who is not reached is first in the next one, and what is known of him holds until then. A
+process with more threads than are read of one is counted and never looked into.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,6 +35,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 NOT_YET = Found(absent=dict.fromkeys((PROCESS_WORKERS, PROCESS_WORKERS_FULL, PROCESS_WORKERS_BUSY), Absence.EMPTY))
+TOO_MANY = Found(absent=dict.fromkeys((PROCESS_WORKERS, PROCESS_WORKERS_FULL, PROCESS_WORKERS_BUSY), Absence.UNSUPPORTED))
 NONE_FULL = Found({PROCESS_WORKERS_FULL: 0.0}, dict.fromkeys((PROCESS_WORKERS, PROCESS_WORKERS_BUSY), Absence.EMPTY))
 
 
@@ -44,6 +46,7 @@ class Seen(msgspec.Struct):
     others: float  # seconds of CPU of all threads but the first
     threads: dict[int, tuple[int, float]] | None = None  # when each began, and its seconds of CPU; None: not looked at
     threads_at: float = 0.0
+    is_over: bool = False  # it has more threads than are read of one
 
 
 class Threads:
@@ -53,8 +56,13 @@ class Threads:
         self._proc = proc
         self._seen: dict[str, Seen] = {}
 
+    @property
+    def dropped(self) -> int:
+        """How many processes have too many threads."""
+        return sum(seen.is_over for seen in self._seen.values())
+
     def look(self, present: Iterable[Process], now: float) -> dict[int, Found]:
-        """Return what is known by now, by pid; who was looked at just now is left out."""
+        """Return what is known by now, by pid; who was looked at just now, or is not reached, is left out."""
         here = {one.key: one for one in present}
         self._seen = {key: seen for key, seen in self._seen.items() if key in here}
         found: dict[int, Found] = {}
@@ -73,10 +81,14 @@ class Threads:
                 self._seen[one.key], found[one.pid] = Seen(now, others, threads_at=now), NONE_FULL
             else:
                 seen.at, seen.others = now, others
-                threads = self._threads(one.pid, min(left, MOST))
-                found[one.pid] = NOT_YET if threads is None or seen.threads is None else told(seen, threads, now)
-                if threads is not None:
-                    left -= len(threads)
+                numbers = self._numbers(one.pid)
+                seen.is_over = len(numbers) > MOST
+                if seen.is_over:
+                    found[one.pid], seen.threads, seen.threads_at = TOO_MANY, None, now
+                elif len(numbers) <= left:
+                    left -= len(numbers)
+                    threads = self._threads(one.pid, numbers)
+                    found[one.pid] = NOT_YET if seen.threads is None else told(seen, threads, now)
                     seen.threads, seen.threads_at = {tid: (stat.ticks, stat.cpu) for tid, stat in threads.items()}, now
         return found
 
@@ -88,12 +100,13 @@ class Threads:
             return None
         return max(0.0, whole.cpu - first.cpu)
 
-    def _threads(self, pid: int, most: int) -> dict[int, process.Stat] | None:
-        """Return all threads but the first, None where there are more than may be read."""
+    def _numbers(self, pid: int) -> list[int]:
+        """Return the numbers of all threads but the first."""
+        return [int(name) for name in sysfs.entries(f"{self._proc}/{pid}/task") if name.isdecimal() and name != str(pid)]
+
+    def _threads(self, pid: int, numbers: Iterable[int]) -> dict[int, process.Stat]:
+        """Return those of these threads that are still there."""
         folder = f"{self._proc}/{pid}/task"
-        numbers = [int(name) for name in sysfs.entries(folder) if name.isdecimal() and name != str(pid)]
-        if len(numbers) > most:
-            return None
         return {number: found for number in numbers if (found := process.stat(folder, number)) is not None}
 
 

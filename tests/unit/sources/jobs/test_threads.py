@@ -1,10 +1,11 @@
 """Loaders that are threads of the GPU process: how many work and how many are full (operator.md section 1)."""
 
 import os
+import shutil
 
 import pytest
 
-from gpuwatch.catalogue.process import PROCESS, PROCESS_WORKERS, PROCESS_WORKERS_BUSY, PROCESS_WORKERS_FULL
+from gpuwatch.catalogue.process import PROCESS, PROCESS_WORKERS, PROCESS_WORKERS_BUSY, PROCESS_WORKERS_FULL, PROCESSES_DROPPED
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Tier
 from gpuwatch.sources.jobs.threads import MOST, READS
@@ -28,6 +29,7 @@ class Programs:
         self.used: dict[tuple[int, int], float] = {}
         self.paces: dict[int, dict[int, tuple[str, float]]] = {}  # name and cores of each thread by number
         self.began: dict[int, int] = {}
+        self.dropped = 0.0
 
     def run(self, pid: int, *others: tuple[str, float], first: float = 1.0) -> None:
         """Have a process whose first thread, and whose others, use so many cores."""
@@ -54,6 +56,7 @@ class Programs:
         self.write(seconds)
         self.watched.clock.forward(seconds)
         answers = self.watched.ask(Tier.SLOW, Tier.NORMAL)
+        [self.dropped] = [one.values[PROCESSES_DROPPED] for one in answers.readings if PROCESSES_DROPPED in one.values]
         found = [one for one in told(answers, PROCESS) if one.tier is Tier.SLOW]
         return {int(one.target.labels["pid"]): (dict(one.values), dict(one.absent)) for one in found}
 
@@ -131,7 +134,6 @@ def test_of_very_many_threads_a_bounded_number_is_read_and_the_others_are_next(
     each = READS // 2 - 50
     for pid in (10_000, 20_000, 30_000):
         programs.run(pid, ("python", 1.0), *[("python", 0.0)] * (each - 1))
-    programs.run(40_000, ("python", 1.0), *[("python", 0.0)] * MOST)  # more than are read of one
     opened: list[str] = []
     real = os.open
 
@@ -141,9 +143,29 @@ def test_of_very_many_threads_a_bounded_number_is_read_and_the_others_are_next(
 
     monkeypatch.setattr("os.open", count)  # the edge: how many files are read
     known: list[set[int]] = []
+    begun = set[int]()
     for _ in range(6):
         opened.clear()
-        known.append({pid for pid, (values, _) in programs.look().items() if PROCESS_WORKERS in values})
+        looked = programs.look()
+        known.append({pid for pid, (values, _) in looked.items() if PROCESS_WORKERS in values})
+        begun |= known[-1]
+        assert not [pid for pid in begun & looked.keys() if pid not in known[-1]]  # what was known holds until it is read again
         assert sum("/task/" in path and path.endswith("/stat") for path in opened) <= READS + 8
     assert set().union(*known) == {10_000, 20_000, 30_000}
     assert all(len(pids) <= 2 for pids in known)
+
+
+def test_a_process_with_too_many_threads_is_counted_and_keeps_nobody_waiting(programs: Programs) -> None:
+    programs.run(10_000, ("python", 1.0), *[("python", 0.0)] * MOST)
+    programs.run(20_000, *[("python", 1.0)] * 2)
+    programs.look()
+    assert programs.dropped == 0.0
+    for _ in range(2):
+        looked = programs.look()
+        assert (looked[10_000], programs.dropped) == (({}, dict.fromkeys(NUMBERS, Absence.UNSUPPORTED)), 1.0)
+    assert looked[20_000][0][PROCESS_WORKERS] == 2.0
+    threads = programs.paces[10_000]
+    for thread in [*threads][3:]:
+        del threads[thread]
+        shutil.rmtree(programs.tree.proc / f"10000/task/{thread}")
+    assert (programs.look()[10_000], programs.dropped) == (({}, NOT_YET), 0.0)
