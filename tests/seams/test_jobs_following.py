@@ -1,5 +1,6 @@
 """The files of followed processes that are kept open: of real processes, within bounds, and let go of."""
 
+import logging
 import os
 import resource
 import subprocess
@@ -141,7 +142,10 @@ def test_files_are_kept_up_to_a_part_of_those_that_we_may_have_and_the_others_ar
         assert kept(proc) == 0
 
 
-def test_without_a_descriptor_left_a_process_is_late_and_not_over(crowd: Crowd) -> None:
+def test_without_a_descriptor_left_a_process_is_late_and_not_over_and_the_log_says_so_once(
+    crowd: Crowd, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     proc = crowd.host.proc
     for pid in (10, 11):
         crowd.run(pid, cpu=float(pid))
@@ -153,4 +157,19 @@ def test_without_a_descriptor_left_a_process_is_late_and_not_over(crowd: Crowd) 
                 process.small(f"{proc}/11/stat", 10)
             assert following.follow(ten, eleven) == []
             assert [one.values[PROCESS_CPU] for one in following.look()] == [10.0]
+            (begun,) = caplog.messages
+            assert begun == "what some processes use cannot be read: Too many open files"
         assert [one.values[PROCESS_CPU] for one in following.look()] == [10.0, 11.0]
+        following.look()
+        assert caplog.messages == [begun, "what processes use can be read of all again"]
+
+
+def test_who_could_not_be_read_and_has_ended_is_waited_for_no_longer(crowd: Crowd, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    crowd.run(10)
+    ten = met(crowd.host.proc, 10)
+    with closing(Watching(str(crowd.host.proc), FakeClock())) as following:
+        with descriptors(1):
+            assert following.follow(ten) == []
+        assert over(following.follow()) == ["10"]
+    assert len(caplog.messages) == 2

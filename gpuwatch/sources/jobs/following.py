@@ -4,6 +4,7 @@ Of each a descriptor of its stat file is kept: that saves the way through /proc,
 instead of 1.3, measured). And it is that of this very process: when that has ended, it gives nothing, whoever has the number.
 """
 
+import logging
 import os
 import resource
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +22,8 @@ from gpuwatch.sources.jobs import process
 from gpuwatch.sources.jobs.process import LONGEST, Process
 from gpuwatch.sources.jobs.roll import Job
 from gpuwatch.sources.source import Answer
+
+log = logging.getLogger(__name__)
 
 SOURCE = "jobs"
 TURNS = 2  # rounds in which each loader is read once: there are many, and what they use is wanted over minutes
@@ -52,6 +55,7 @@ class Following:
         self._proc, self._clock = proc, clock
         self._room = min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // PART)
         self._followed: dict[int, Followed] = {}
+        self._unread: set[int] = set()  # those whose file could not be opened or read when it was last tried
         self._turn = 0
         self.accounted = False  # the kernel counts the time that tasks wait for disks
         self.seen: set[int] = set()  # loaders that were there when they were read, since somebody emptied it
@@ -117,8 +121,12 @@ class Following:
         for known in those:
             try:
                 raw = self._stat(known)
-            except OSError:  # too many open files: it is not told this time, and late if that lasts
+            except OSError as error:  # too many open files: it is not told this time, and late if that lasts
+                if not self._unread:
+                    log.warning("what some processes use cannot be read: %s", error.strerror)
+                self._unread.add(known.one.pid)
                 continue
+            self._is_read(known.one.pid)
             values = None if raw is None else process.amounts(raw, known.began, accounted=self.accounted)
             if raw is None or values is None:
                 del self._followed[known.one.pid]
@@ -131,6 +139,13 @@ class Following:
             answer.reading(
                 Reading(source=SOURCE, tier=Tier.FAST, target=known.target, at=at, took=0.0, values=values, absent=absent)
             )
+
+    def _is_read(self, pid: int) -> None:
+        """Say so where this was the last one that could not be read."""
+        if pid in self._unread:
+            self._unread.remove(pid)
+            if not self._unread:
+                log.info("what processes use can be read of all again")
 
     def _stat(self, known: Followed) -> bytes | None:
         """Return the stat file of a process, None where it has none any more; raises OSError where that is not known."""
@@ -148,6 +163,7 @@ class Following:
     def _over(self, known: Followed, answer: Answer) -> None:
         """Say that a process is over."""
         self._let_go(known)
+        self._is_read(known.one.pid)
         answer.reading(Reading(source=SOURCE, tier=Tier.FAST, target=known.target, at=self._clock.wall(), took=0.0, values={}))
 
     def _let_go(self, known: Followed) -> None:
