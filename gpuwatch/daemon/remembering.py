@@ -264,6 +264,7 @@ def end_of(store: Store, known: Before, left: Callable[[float], Dump], patience:
         errors=tuple(errors)[-ERRORS:],
         machine_check=dump.has_machine_check or any(event.kind == "mce" and is_grave(event) for event in events),
         unread=dump.problem,
+        has_place=dump.has_place,
     )
     if thread.is_alive() or not rows:
         return known

@@ -30,6 +30,7 @@ class Before(msgspec.Struct, frozen=True):
     errors: tuple[str, ...] = ()  # grave ones of GPUs that were told in the minutes before, and in what the kernel left
     machine_check: bool = False  # among them
     unread: str = ""  # why what the kernel left could not be read
+    has_place: bool = True  # where a dying kernel could have left something
 
 
 class State(msgspec.Struct):
@@ -44,6 +45,7 @@ class State(msgspec.Struct):
     errors: list[str] = []
     machine_check: bool = False
     unread: str = ""
+    has_place: bool = True
     present: bool = False  # `at` is the start of this very boot
 
 
@@ -74,7 +76,7 @@ class Reboot:
                 state.previous, state.at = state.at, up
                 state.numbers, state.words = last_sample(before), {"down": down(before.at, up), "last_sample": sample(before)}
                 state.crash, state.errors, state.unread = before.crash, list(before.errors), before.unread
-                state.machine_check = before.machine_check
+                state.machine_check, state.has_place = before.machine_check, before.has_place
             state.boot_id = boot_id
         elif state.present:  # the kernel moves the time of its boot along with a clock that was wrong at the start
             state.at = host.values.get(BOOT_TIME, state.at)
@@ -115,6 +117,8 @@ def left(state: State) -> str:
     parts = [", ".join(state.errors) or "no Xid", "a machine check" if state.machine_check else "no MCE"]
     if state.crash:
         parts.append(f"in pstore: {state.crash}")
+    elif not state.has_place:
+        parts.append("no pstore here")
     elif state.unread:
         parts.append(f"pstore unknown: {state.unread}")
     else:
@@ -130,4 +134,6 @@ def advice(state: State) -> str:
         return "CPU, memory and their power first"
     if state.crash:
         return "the kernel and its drivers first"
+    if not state.has_place:
+        return "power supply or breaker first, or a kernel that could leave nothing"
     return "power supply or breaker first" + (", if pstore has nothing" if state.unread else "")

@@ -1,8 +1,8 @@
 """What the kernel left behind when it died: the end of its log, in pstore (ERST, EFI variables, ramoops).
 
 systemd-pstore moves the files to its own folder at the start, so both places are looked at. They are root's: without a
-permission the reason is told, since "nothing was left" would send people to the power supply. Files of older crashes stay for
-years where nobody takes them away: only those since the given time count.
+permission the reason is told, since "nothing was left" would send people to the power supply; so is that a kernel has nowhere to
+leave anything. Files of older crashes stay for years where nobody takes them away: only those since the given time count.
 """
 
 import re
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from gpuwatch import plainfile
 from gpuwatch.catalogue.events import KINDS
@@ -23,7 +24,9 @@ FILES = 64  # the newest; EFI variables hold 1 KiB each
 ENTRIES = 256  # of a folder
 LIMIT = 1 << 20  # bytes of a file
 DUMP = re.compile(r"(?:dmesg|console)-.*|dmesg\.txt")
-PACKED = (".enc.z", ".z")  # which kernel wrote them and how is not known any more
+BACKEND = "module/pstore/parameters/backend"  # below /sys
+NO_BACKEND = frozenset({"(null)", "(none)"})  # as the kernel writes a text parameter that is not set
+PACKED = (".enc.z", ".z")  # which kernel wrote them and how is not known any more; that one died is
 PART = re.compile(r"(?:Panic|Oops)#\d+ Part\d+")
 PANIC = "Kernel panic - not syncing"
 HEAD = "before this boot: "
@@ -32,12 +35,16 @@ GPU_ERRORS = frozenset({"xid", "sxid", "off_bus", "gsp"})
 
 
 class Dump(msgspec.Struct, frozen=True):
-    """What was left. `problem` says why there may be more than could be read, "" where all was."""
+    """What was left. `problem` says why there may be more than could be read, "" where all was.
+
+    Without `has_place` this kernel can leave nothing: that nothing was found says nothing.
+    """
 
     crash: str = ""  # what ended the boot, in the kernel's words
     errors: tuple[str, ...] = ()  # what GPUs had before that: `Xid 79 (0000:65:00.0)`
     has_machine_check: bool = False
     problem: str = ""
+    has_place: bool = True
 
 
 def left(sys: Path, root: Path, since: float) -> Dump:
@@ -52,14 +59,26 @@ def left(sys: Path, root: Path, since: float) -> Dump:
         except OSError as error:
             problems.append(why(folder, error))
     events: list[Event] = []
+    packed: list[Path] = []
     for at, path in sorted(found, reverse=True)[:FILES]:
+        if path.name.endswith(PACKED):
+            packed.append(path)
+            continue
         try:
             text = plainfile.raw(path, LIMIT).decode("utf-8", "replace")
         except OSError as error:
             problems.append(why(path, error))
         else:
             events += replay(text.splitlines(), at)
-    return told(events, "" if not problems else problems[0])
+    dump = told(events, problems[0] if problems else "")
+    if packed and not dump.crash:
+        dump = replace(dump, crash=f"a dump that is packed and cannot be read ({packed[0]})")
+    return dump if found or has_place(sys) else replace(dump, has_place=False)
+
+
+def has_place(sys: Path) -> bool:
+    """Say whether this kernel has pstore, and as far as is known something that keeps it over a reboot."""
+    return sysfs.exists(sys / PLACES[0]) and sysfs.fact(sys / BACKEND) not in NO_BACKEND
 
 
 def dumps(folder: Path, since: float, depth: int = 2) -> Iterator[tuple[float, Path]]:
@@ -76,7 +95,7 @@ def dumps(folder: Path, since: float, depth: int = 2) -> Iterator[tuple[float, P
             continue  # systemd has taken it away
         if stat.S_ISDIR(status.st_mode) and depth:
             yield from dumps(path, since, depth - 1)
-        elif status.st_mtime >= since and DUMP.fullmatch(name) and not name.endswith(PACKED):
+        elif status.st_mtime >= since and DUMP.fullmatch(name):
             yield status.st_mtime, path
 
 

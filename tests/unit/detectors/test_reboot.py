@@ -64,6 +64,14 @@ def test_what_was_told_before_it_and_what_the_kernel_left_say_where_to_look(
     assert alert.summary.endswith(f"nothing of GPUs, {words}")
 
 
+@pytest.mark.parametrize("unread", ["", "/sys/fs/pstore may be read by root only"])
+def test_where_a_kernel_can_leave_nothing_that_nothing_was_left_says_nothing(tell: Tell, unread: str) -> None:
+    before = Before(boot_id="boot-0", clean=False, at=START - 142, has_place=False, unread=unread)
+    ((_, alert),) = tell(before=before).at(120).transitions
+    words = "no Xid, no MCE, no pstore here -> power supply or breaker first, or a kernel that could leave nothing"
+    assert alert.summary.endswith(words)
+
+
 def test_a_machine_check_that_this_boot_logs_early_is_named_and_a_later_one_is_not(tell: Tell) -> None:
     for after, words in ((1.0, "a machine check, pstore empty -> CPU, memory"), (400.0, "no MCE, pstore empty -> power supply")):
         story = tell(before=Before(boot_id="boot-0", clean=False, at=START - 142)).at(1)

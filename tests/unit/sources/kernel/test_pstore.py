@@ -64,14 +64,38 @@ def test_a_machine_check_is_known(tmp_path: Path, put: Put) -> None:
     assert found(tmp_path).has_machine_check
 
 
-def test_where_there_is_no_pstore_nothing_was_left(tmp_path: Path) -> None:
-    assert found(tmp_path) == Dump()
+def test_a_kernel_without_pstore_has_nowhere_to_leave_anything(tmp_path: Path) -> None:
+    assert found(tmp_path) == Dump(has_place=False)
 
 
-def test_files_that_are_packed_or_of_another_kind_are_left_alone(tmp_path: Path, put: Put) -> None:
-    put("sys/fs/pstore/dmesg-efi-1.enc.z", "Panic#1 Part1", PANIC)
+@pytest.mark.parametrize(("backend", "expected"), [("(null)", False), ("efi_pstore", True)])
+def test_a_pstore_with_nothing_behind_it_is_not_called_empty(tmp_path: Path, put: Put, backend: str, *, expected: bool) -> None:
+    (tmp_path / "sys/fs/pstore").mkdir(parents=True)
+    put("sys/module/pstore/parameters/backend", backend)
+    assert found(tmp_path) == Dump(has_place=expected)
+
+
+def test_what_systemd_took_away_counts_where_there_is_no_pstore_any_more(tmp_path: Path, put: Put) -> None:
+    put("var/lib/systemd/pstore/6115/dmesg.txt", PANIC)
+    assert found(tmp_path) == Dump(PANIC.partition("] ")[2])
+
+
+def test_files_of_another_kind_are_left_alone(tmp_path: Path, put: Put) -> None:
     put("sys/fs/pstore/ftrace-ramoops-0", PANIC)
     assert found(tmp_path) == Dump()
+
+
+@pytest.mark.parametrize("name", ["sys/fs/pstore/dmesg-efi-1.enc.z", "var/lib/systemd/pstore/6115/001/dmesg-erst-1.z"])
+def test_a_dump_that_is_packed_was_left_by_a_kernel_that_died(tmp_path: Path, put: Put, name: str) -> None:
+    file = put(name, "Panic#1 Part1", PANIC)
+    assert found(tmp_path) == Dump(f"a dump that is packed and cannot be read ({file})")
+    assert found(tmp_path, NOW + 60).crash == ""
+
+
+def test_what_can_be_read_beside_a_packed_dump_says_more(tmp_path: Path, put: Put) -> None:
+    put("sys/fs/pstore/dmesg-efi-1.enc.z", "Panic#1 Part2")
+    put("sys/fs/pstore/dmesg-efi-2", "Panic#1 Part1", PANIC)
+    assert found(tmp_path).crash.startswith("Kernel panic")
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00" * 5000, b"<3>[1.0] " + b"A" * (2 << 20)])
