@@ -148,7 +148,12 @@ def opened(name: str) -> contextlib.AbstractContextManager[BinaryIO]:
     """Open a log; standard input is not ours to close, and somebody may have closed it."""
     if name == "-" and sys.stdin is None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-    return contextlib.nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb")
+    if name == "-":
+        return contextlib.nullcontext(sys.stdin.buffer)
+    path = Path(name)
+    if path.is_fifo():  # to open it waits for a writer, and who forgot to start one would wonder
+        print(f"{PLACE}: {printable(name)} is a FIFO: waiting for whoever writes to it", file=sys.stderr)
+    return path.open("rb")
 
 
 def paragraph(story: Story, times: Times) -> Iterator[str]:

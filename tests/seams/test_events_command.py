@@ -1,6 +1,8 @@
 """`gpuwatch events`: what a daemon has stored, and what a saved log tells."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -150,6 +152,24 @@ def test_a_log_comes_through_a_pipe_and_junk_in_it_is_no_event() -> None:
     done = subprocess.run(command, input=junk, capture_output=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout == b"this log tells of nothing that gpuwatch knows\n"
+
+
+@pytest.mark.parametrize("ending", ["Ctrl-C", "a writer"])
+def test_a_fifo_is_waited_for_aloud_until_somebody_writes_or_has_enough(tmp_path: Path, ending: str) -> None:
+    fifo = tmp_path / "log"
+    os.mkfifo(fifo)
+    heard = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # who runs the tests in the background has it ignored
+    program = f"import signal, sys; from gpuwatch.cli import main; {heard}; sys.exit(main())"
+    command = [sys.executable, "-c", program, "events", "--file", str(fifo)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
+        assert asking.stderr is not None
+        assert asking.stderr.readline() == f"gpuwatch events: {fifo} is a FIFO: waiting for whoever writes to it\n"
+        if ending == "Ctrl-C":
+            asking.send_signal(signal.SIGINT)
+        else:
+            fifo.write_text(LOG)
+        out, rest = asking.communicate(timeout=PATIENCE)
+    assert (asking.returncode, rest, "CRITICAL" in out) == ((130, "", False) if ending == "Ctrl-C" else (1, "", True))
 
 
 XID = "NVRM: Xid (PCI:0000:65:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
