@@ -198,6 +198,7 @@ class Releasing:
 
     def readings(self, wall: float) -> list[Reading]:
         """Return the driver's state while it is released, else look whether all is there again; for the judge, each beat."""
+        self._recall()  # here too: a beat that remembers must not take Xids of a reset under release for stories
         with self._lock:
             kept = self._kept
             if kept is None:
@@ -232,6 +233,7 @@ class Releasing:
             wall, mono = self._clock.wall(), self._clock.mono()
             left = min(kept.until - wall, kept.until - kept.since)
             if kept.is_over:
+                self._engine.resting = SUBJECTS
                 self._take(kept, mono)
                 return
             self._take(msgspec.structs.replace(kept, until=wall + left), mono + left)
@@ -273,7 +275,6 @@ class Releasing:
         self._take(over, self._clock.mono())
         self._keep()
         self._board.admit()
-        self._engine.resting = frozenset()
         for one in self._workers:
             one.go_on()
         self._board.post(of_driver(self._kept, self._clock.wall()), self._clock.mono())
@@ -288,6 +289,8 @@ class Releasing:
             return
         if self._up_since is not None and mono - self._up_since < attached.SETTLE and not attached.is_whole(view, kept.before):
             return
+        # Only now: a GPU that does not answer yet has all its old troubles, which its first answer ends.
+        self._engine.resting = frozenset()
         after = attached.snapshot(view)
         self._words = printable(trouble or attached.changes(kept.before, after), WORDS_LIMIT)
         is_other = not trouble and attached.is_other_driver(kept.before, after)

@@ -187,11 +187,13 @@ def test_a_release_ends_by_its_time_and_tells_once_what_there_is(host: Host) -> 
     host.releasing.release(60, "root")
     host.clock.forward(61)
     host.until("attaching")
-    assert (host.crew.is_paused, host.told.resting, host.told.standing) == (False, frozenset(), None)
+    # Until they answer, what was wrong with them before is no news: their alerts rest on.
+    assert (host.crew.is_paused, host.told.resting, host.told.standing) == (False, SUBJECTS, None)
     assert host.driver() == ""
     host.shows(A, B)
     for _ in range(3):
         host.beat()
+    assert host.told.resting == frozenset()
     (event,) = host.events
     assert (event.kind, event.words, event.facts["ended_by"]) == ("resumed", "driver 535.154.05, 2 GPUs, same UUIDs", "its time")
     assert host.releasing.state() == {"state": "attached", "found": event.words}
