@@ -1,7 +1,8 @@
 """What joins a GPU to others: NVLink, the NVSwitch fabric, C2C. Each link is a target of its own.
 
 A GPU with 18 links has 36 numbers of them by themselves, and nobody looks at them while all is well: the page has three of the
-GPU in their place, those of the links only with `[sources.nvml] per_link`. Board, rules, history and JSON always have the links.
+GPU in their place, those of the links only with `[sources.nvml] per_link`. Board, rules, history and JSON always have state and
+speed of the links; their bytes and errors are read only with that option.
 """
 
 from gpuwatch.catalogue.gpu import GPU

@@ -18,9 +18,11 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from gpuwatch.catalogue.named import UnknownMetricError, named
 from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, ask
 from gpuwatch.cli.happened import line, when
 from gpuwatch.config import ConfigError
+from gpuwatch.export.chosen import read_with
 from gpuwatch.export.history import LEAST, MOST, PATH, HistoryDocument, Line
 from gpuwatch.model.escape import printable, visible
 from gpuwatch.model.moment import moment
@@ -115,7 +117,16 @@ def nothing(name: str, found: HistoryDocument) -> str:
     if found.oldest is None:
         return "there is no history yet: the first values are kept some ten seconds after the start"
     begins = f"; the history begins at {when(found.oldest)}" if found.oldest > found.since else ""
-    return printable(f"no value of {name} from {when(found.since)} to {when(found.until)}{begins}", 400)
+    return printable(f"no value of {name} from {when(found.since)} to {when(found.until)}{begins}{option(name)}", 400)
+
+
+def option(name: str) -> str:
+    """Say with which option a metric is read at all, "" for one that needs none."""
+    try:
+        options = {read_with(metric) for metric in named(name)}
+    except UnknownMetricError:  # a newer daemon has it
+        return ""
+    return "" if "" in options else f"; it is read only with {' and '.join(sorted(options))}"
 
 
 def table(columns: Sequence[Line], found: HistoryDocument) -> Iterator[str]:

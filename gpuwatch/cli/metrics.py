@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from gpuwatch import catalogue
-from gpuwatch.export.chosen import switch
+from gpuwatch.export.chosen import read_with, switch
 from gpuwatch.model.metric import Metric, Subject
 
 
@@ -92,8 +92,9 @@ def page(metrics: Sequence[Metric], known: Sequence[Subject]) -> Iterator[str]:
     yield "An info family is always 1, and its labels say what a thing is. Beside these the page has what the library"
     yield "prometheus_client says of the daemon's process: `python_info`, and `process_*` (CPU, memory, open files, start)."
     yield ""
-    yield "What needs an option to be on the page is always in the JSON, in the history and for rules. It is left out so that a"
-    yield "server of 8 GPUs has under 1,600 series: another series says it, or it is a fact of the model, or nobody acts on it."
+    yield "What needs an option to be on the page is in the JSON, in the history and for rules without it. It is left out so"
+    yield "that a server of 8 GPUs has under 1,600 series: another series says it, or it is a fact of the model, or nobody acts on"
+    yield "it. What is read only with an option is nowhere without it."
     for subject in dict.fromkeys([*(metric.subject for metric in metrics), *known]):
         yield from ("", f"## {subject.name}", "")
         if subject.labels:
@@ -126,5 +127,6 @@ def needed(alike: Sequence[Metric]) -> str:
     sentences = []
     for option, some in found.items():
         which = "" if len(some) == len(alike) else f", {', '.join('+'.join(value for _, value in one.labels) for one in some)}"
-        sentences.append(f" Needs `{option}`{which}.")
+        what = "Read only with" if all(read_with(one) for one in some) else "Needs"
+        sentences.append(f" {what} `{option}`{which}.")
     return "".join(sentences)

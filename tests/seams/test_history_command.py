@@ -160,6 +160,9 @@ def test_where_there_is_nothing_it_says_why(store: Store, served: Served, capsys
     assert nothing.startswith("no value of utilization_ratio from ")
     assert nothing.endswith(f"; the history begins at {clock(0)}")
     assert "Xid 31" in event
+    assert main(command(served, "gpu_nvlink.link_transmit_bytes_total")) == 0
+    (nothing, *_) = capsys.readouterr().out.splitlines()
+    assert nothing.endswith("; it is read only with [sources.nvml] per_link")
 
 
 @pytest.mark.parametrize(

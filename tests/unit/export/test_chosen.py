@@ -8,18 +8,20 @@ import pytest
 from gpuwatch import catalogue
 from gpuwatch.catalogue import gpu, interconnect, process
 from gpuwatch.catalogue.details import DETAILS
+from gpuwatch.cli.metrics import page
 from gpuwatch.config import Config, Http, Nvml, Processes, Sources
 from gpuwatch.export.api import encoded
-from gpuwatch.export.chosen import left_out, switch
+from gpuwatch.export.chosen import left_out, read_with, switch
 from gpuwatch.export.page import Page
 from gpuwatch.model.metric import Kind, Metric, StateSet
+from gpuwatch.sources.nvml.nvlink import EACH
 from tests.fakes import page_view
 
 
 def shown(config: Config) -> set[str]:
     """Return the lines of a page with every metric, without their numbers."""
-    page = Page(page_view.everything, hidden=left_out(config)).get().decode()
-    return {line.rpartition(" ")[0] for line in page.splitlines() if not line.startswith("#")}
+    text = Page(page_view.everything, hidden=left_out(config)).get().decode()
+    return {line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
 
 
 def hidden(config: Config) -> set[str]:
@@ -46,16 +48,24 @@ def test_details_links_and_processes_are_left_out_and_each_has_its_switch() -> N
     }
 
 
+def test_bytes_and_errors_of_a_link_are_said_to_be_read_only_with_the_option_that_reads_them() -> None:
+    assert {metric for metric in catalogue.METRICS if read_with(metric)} == EACH.keys()
+    lines = page(catalogue.METRICS, ())
+    assert {line.split("`")[1] for line in lines if "Read only with `[sources.nvml] per_link`." in line} == {
+        metric.family for metric in EACH
+    }
+
+
 def test_what_is_left_out_of_a_family_leaves_its_other_members() -> None:
-    page = shown(Config())
+    lines = shown(Config())
     there = {"sm", "memory"}
-    assert {name for name in gpu.CLOCK if any("gpu_clock_hertz{" in line and f'"{name}"' in line for line in page)} == there
+    assert {name for name in gpu.CLOCK if any("gpu_clock_hertz{" in line and f'"{name}"' in line for line in lines)} == there
 
 
 def test_the_json_has_all_that_the_page_leaves_out() -> None:
-    page = Page(page_view.everything, hidden=left_out(Config()))
-    page.get()
-    told = json.loads(page.json(encoded))
+    whole = Page(page_view.everything, hidden=left_out(Config()))
+    whole.get()
+    told = json.loads(whole.json(encoded))
     ids = {name for target in told["targets"] for name in target["values"]}
     assert {metric.id for metric in DETAILS} <= ids
 
