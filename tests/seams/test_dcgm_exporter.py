@@ -13,7 +13,7 @@ from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.sampling.board import Board
 from gpuwatch.sampling.local import Local
 from gpuwatch.sampling.once import once
-from gpuwatch.sources.dcgm.exporter import FORGET, LIMIT, STALE, Exporter
+from gpuwatch.sources.dcgm.exporter import FORGET, LIMIT, SETTLED, STALE, Exporter
 from gpuwatch.sources.dcgm.page import LINES
 from tests.fakes.clock import FakeClock
 from tests.fakes.dcgm_page import UUIDS, page, row
@@ -197,12 +197,40 @@ def test_an_idle_gpu_of_which_no_energy_is_known_is_believed(exporter: Receiver,
 def test_a_gpu_that_vanishes_from_the_page_is_told_of_and_its_values_are_lost(exporter: Receiver, clock: FakeClock) -> None:
     source = Exporter(config(exporter.url), clock)
     ask(source)
+    clock.forward(SETTLED)
+    ask(source)
     exporter.always = Answer(body=page({"DCGM_FI_PROF_SM_ACTIVE": "0.5"}).encode())
     answers = ask(source)
     assert answers.of(gpu.GPU, UUIDS[1]).absent == {gpu.SM_ACTIVE: Absence.LOST, gpu.ENERGY: Absence.LOST}
     assert (state(answers), answers.of(gpu.DCGM).values[gpu.DCGM_GPUS["missing"]]) == ((1.0, "missing"), 1.0)
     clock.forward(FORGET + 1)
     assert state(ask(source)) == (1.0, "")
+
+
+def test_one_page_of_another_host_leaves_no_gpu_of_it_behind(exporter: Receiver, clock: FakeClock) -> None:
+    source = Exporter(config(exporter.url), clock)
+    ask(source)
+    clock.forward(SETTLED)
+    ask(source)
+    foreign = PAGE.replace("GPU-0", "GPU-a")
+    exporter.script(Answer(body=foreign.encode()), Answer(body=PAGE.encode()), Answer(body=foreign.encode()))
+    for expected in ("missing", "", "missing", ""):
+        answers = ask(source)
+        assert (state(answers), set(values(answers))) == ((1.0, expected), set(UUIDS[:2]))
+
+
+def test_a_first_page_of_another_host_is_forgotten_with_the_second_of_this(exporter: Receiver, clock: FakeClock) -> None:
+    source = Exporter(config(exporter.url), clock)
+    exporter.script(Answer(body=PAGE.replace("GPU-0", "GPU-a").encode()))
+    ask(source)
+    assert (state(second := ask(source)), values(second)) == ((1.0, ""), {})
+    assert (state(third := ask(source)), set(values(third))) == ((1.0, ""), set(UUIDS[:2]))
+
+
+def test_a_gpu_that_is_new_on_the_page_is_taken_with_its_second(exporter: Receiver, clock: FakeClock) -> None:
+    source = Exporter(config(exporter.url), clock)
+    exporter.script(Answer(body=page({"DCGM_FI_PROF_SM_ACTIVE": "0.5"}).encode()))
+    assert [len(values(ask(source))) for _ in range(3)] == [1, 1, 2]
 
 
 def test_a_gpu_that_is_divided_is_not_missing(exporter: Receiver, clock: FakeClock) -> None:

@@ -3,6 +3,9 @@
 An exporter collects every 30 s by default and repeats its values in between, for ever when what it asks is gone
 (gpu-monitoring-tools#188). So a Reading keeps the time at which its values first stood on the page, and where the energy of a
 GPU, which never rests, has not moved for STALE seconds, its values are not given any more.
+
+What answers may once be the exporter of another host (a proxy, an address that moved). So a GPU that turns up beside known ones
+has to stand on two pages in a row, and only one that stood there for SETTLED seconds is missed.
 """
 
 import msgspec
@@ -19,6 +22,7 @@ from gpuwatch.sources.source import Answer
 
 LIMIT = 4 << 20  # bytes; 8 GPUs with 7 instances each and 93 fields have 1.3 MB
 STALE = 120.0  # seconds: four times the interval at which an exporter collects
+SETTLED = 60.0  # seconds on the page after which a GPU is one of this host's
 FORGET = 3600.0  # seconds after which a GPU that is gone from the page is not missed any more
 OK = 200
 PAGE = "page"  # what is touched, in the words of the supervisor
@@ -30,6 +34,7 @@ class Seen(msgspec.Struct):
     reading: Reading
     texts: dict[str, str]
     moved: float  # monotonic: when its energy last changed
+    first: float  # monotonic: when it first stood there
     last: float  # monotonic: when it last stood there
 
 
@@ -40,6 +45,7 @@ class Exporter:
         self._url, self._seconds = config.sources.dcgm.url, float(config.sources.dcgm.deadline)
         self._clock = clock
         self._seen: dict[str, Seen] = {}
+        self._strange: frozenset[str] = frozenset()  # keys of the GPUs that stood on the last page for the first time
 
     def ask(self, tier: Tier, skip: frozenset[str], answer: Answer) -> None:
         """Read the page, once a normal round."""
@@ -66,7 +72,9 @@ class Exporter:
         fault = wrong(page)
         if fault is not None and (page.is_foreign or not page.cards):
             return [told.state(at, took, fault=fault)]
-        readings = [self._card(card, at, took) for card in page.cards.values()]
+        strange = page.cards.keys() - self._seen.keys() - self._strange if self._seen else frozenset()
+        readings = [self._card(card, at, took) for card in page.cards.values() if card.key not in strange]
+        self._strange = frozenset(strange)
         gone = [] if page.is_cut else self._gone(page, at)
         parts = [told.part(one, at, took, *read_all(understood(one.texts))) for one in page.instances.values()]
         if fault is None and readings and all(Absence.LATE in reading.absent.values() for reading in readings):
@@ -86,7 +94,7 @@ class Exporter:
         moved = before.moved if before is not None and is_same else now
         target = told.card(card.key, card.index, card.info)
         reading = told.numbers(target, at, took, values, absent)
-        self._seen[card.key] = Seen(reading, card.texts, moved, now)
+        self._seen[card.key] = Seen(reading, card.texts, moved, now if before is None else before.first, now)
         if now - moved < STALE:
             return reading
         return told.numbers(target, at, took, {}, absent | dict.fromkeys(values, Absence.LATE))
@@ -98,7 +106,8 @@ class Exporter:
         for key, seen in list(self._seen.items()):
             if key in page.cards:
                 continue
-            if key in page.divided or now - seen.last > FORGET:  # what is divided has no card-wide rows, but is there
+            is_over = seen.last - seen.first < SETTLED or now - seen.last > FORGET
+            if is_over or key in page.divided:  # what is divided has no card-wide rows, but is there
                 del self._seen[key]
                 continue
             absent = dict(seen.reading.absent) | dict.fromkeys(seen.reading.values, Absence.LOST)
