@@ -30,7 +30,8 @@ class Alert(msgspec.Struct):
     since: float = 0.0  # wall clock at which the condition began to hold
     summary: str = ""
     words: Mapping[str, str] = {}  # of the summary
-    complete_at: float | None = None  # monotonic time at which they are brought up to date, once
+    complete_at: float | None = None  # monotonic time at which they are brought up to date
+    pause: float = 0.0  # seconds from the last time to that one
     resumed: float | None = None
     idle: list[bool | None] | None = None  # the verdicts that go on unchanged
     idle_to: float = 0.0

@@ -24,7 +24,7 @@ from gpuwatch.rules.telling import Beat, EvidenceOf, facts, told
 log = logging.getLogger(__name__)
 
 RESUME = 60.0  # seconds after a restart in which a target that has not answered yet is not called silent
-COMPLETION = 3.0  # seconds after a change until the words of an alert are brought up to date; critical news is gathered for 5
+COMPLETION = 3.0  # seconds from a change until the words of an alert are first brought up to date; critical news waits for 5
 RETIRED = "retired"
 LIVE = (AlertState.FIRING, AlertState.RECOVERING)
 
@@ -179,17 +179,20 @@ class Engine:
             self.fired[alert.rule.name, now] += 1
         if now is severity and (before is after or (before in LIVE and after in LIVE)):
             return self.completed(alert, now, beat, look)
-        alert.complete_at = beat.mono + COMPLETION
+        alert.pause = COMPLETION
+        alert.complete_at = beat.mono + alert.pause
         return [told(alert, before, now, beat, look)]
 
     def completed(self, alert: Alert, severity: Severity, beat: Beat, look: Look) -> list[Transition]:
-        """Return the transition that carries later words of a young alert: the kernel log says a moment later why a GPU is gone.
+        """Return the transition that carries later words: the kernel log says a moment later why a GPU is gone, or much later.
 
-        It comes once, and is no news of its own: who was told already is not told again.
+        It is looked for ever more seldom, so that words that never rest make few lines, and is no news of its own: who was told
+        already is not told again.
         """
         if alert.complete_at is None or beat.mono < alert.complete_at:
             return []
-        alert.complete_at = None
+        alert.pause *= 2
+        alert.complete_at = beat.mono + alert.pause
         if alert.phase is not AlertState.FIRING or facts(alert, severity, look, beat.evidence)[1] == alert.words:
             return []
         return [told(alert, AlertState.FIRING, severity, beat, look)]

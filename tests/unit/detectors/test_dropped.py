@@ -8,6 +8,7 @@ from gpuwatch.catalogue.derived import DOWN_REASON, LAST_SEEN, STATE, UP
 from gpuwatch.catalogue.gpu import TEMPERATURE
 from gpuwatch.detectors.presence import Known, Scene, judge
 from gpuwatch.model.reading import Fault
+from tests.fakes.happenings import xid
 from tests.fakes.story import HUNG, LOST, RESET, START, UNKNOWN, UNLISTED, Story, card
 
 RULE = "gpu_dropped"
@@ -340,3 +341,11 @@ def test_the_warnings_of_a_dropped_gpu_are_muted(tell: Tell) -> None:  # EN-10
         ("gpu_errors", "1"),
         ("gpu_overheating", "1"),
     }
+
+
+def test_an_xid_that_is_told_minutes_later_is_in_the_words_of_the_drop(tell: Tell) -> None:
+    story = tell(gpus=4).at(5).gpu(2, fault=LOST)
+    story.at(400).happens(xid(79, "0000:42:00.0", story.wall)).at(800)
+    said = [one.summary for _, one in story.transitions if one.rule == "gpu_dropped"]
+    assert ["no Xid was reported" in words for words in (said[0], said[-1])] == [True, False]
+    assert "Xid 79" in said[-1]
