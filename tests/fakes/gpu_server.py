@@ -5,7 +5,8 @@ with GpuServer(tmp_path) as server:
     server.nvml.lose(5)
     server.daemon.until(lambda page: page.value("gpuwatch_gpu_up", gpu="5") == 0)
 
-Periods are short (fast 0.2 s, normal 0.5 s, slow 1 s), the deadline of a call is 2 s.
+Periods are short (fast 0.2 s, normal 0.5 s, slow 1 s), the deadline of a call is 2 s. The probe looks once at the start: each look
+is a process of its own. A test of what it sees change asks for WATCHFUL.
 """
 
 import json
@@ -25,7 +26,8 @@ from tests.fakes.receiver import Receiver
 from tests.fakes.until import PATIENCE, until
 
 PACE = 'every = "200ms"\nevery_normal = "500ms"\nevery_slow = "1s"\ndeadline = "2s"'
-PROBE = 'every = "2s"\ndeadline = "10s"'
+PROBE = 'every = "1m"\ndeadline = "10s"'
+WATCHFUL = '[sources.probe]\nevery = "2s"\ndeadline = "10s"\n'
 STAMP = re.compile(r"^\S+ \S+ ")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.daemon import Page
-from tests.fakes.gpu_server import PACE, GpuServer
+from tests.fakes.gpu_server import PACE, WATCHFUL, GpuServer
 from tests.fakes.receiver import Receiver
 from tests.fakes.until import until
 
@@ -146,7 +146,7 @@ def test_a_library_that_kills_its_process_twenty_times_costs_no_series_in_the_en
 
 
 def test_a_count_that_goes_from_eight_to_seven_and_back_is_one_gpu_and_not_the_ones_behind_it(tmp_path: Path) -> None:
-    with GpuServer(tmp_path) as server:
+    with GpuServer(tmp_path, config=WATCHFUL) as server:
         server.wait_up(8)
         empty_for_one_poll(server)
         server.unplug(5)
@@ -207,6 +207,8 @@ def empty_for_one_poll(server: GpuServer) -> None:
 def test_odd_cards_among_good_ones_have_what_they_have_and_disturb_nobody(tmp_path: Path) -> None:
     """XuehaiPan/nvitop#168 (Orin), GB10, a GeForce with few fields, and one whose texts are garbage."""
     server = GpuServer(tmp_path, gpus=6)
+    whole = server.daemon.file.read_text().replace("[http]\n", "[http]\ndetails = true\n")  # all that they have is on the page
+    server.daemon.file.write_text(whole)
     for card, model in ((1, "GB10"), (2, "Orin"), (3, "RTX 3090")):
         server.unplug(card)
         server.nvml._fill(card, model)
