@@ -96,8 +96,12 @@ class Database:
                     "configuration", "store.url", "expected a file, such as sqlite:////var/lib/gpuwatch/gpuwatch.db"
                 )
             self._engine = sqlite(self.path) if self.path else remote(url)
-        except (ArgumentError, ImportError) as error:  # an unknown dialect is an ArgumentError, a missing driver an ImportError
-            raise ConfigError("configuration", "store.url", f"cannot be used: {words(error)}") from None
+        except ImportError as error:
+            problem = f"cannot be used: the Python package {error.name} is not installed, which speaks to this database"
+            raise ConfigError("configuration", "store.url", problem) from None
+        except ArgumentError:  # its text names modules of SQLAlchemy
+            problem = "cannot be used: it is no whole address, or names a driver that SQLAlchemy does not know"
+            raise ConfigError("configuration", "store.url", problem) from None
         except ValueError:  # make_url's int(); its text would quote a part of the address
             raise ConfigError("configuration", "store.url", "cannot be used: the port in it is not a number") from None
 

@@ -30,6 +30,10 @@ def command(tmp_path: Path, what: str, text: str) -> int:
         ('[http]\nlisten = "localhost"', 'http.listen: expected an address such as "127.0.0.1:9843"'),
         (f'[store]\nurl = "{SECRET}"', "store.url: expected SQLite (sqlite:////"),
         (f'[store]\nurl = "mysql://lena:{SECRET}@db/x"', "gpuwatch.toml: store.url: expected SQLite"),
+        (
+            f'[store]\nurl = "postgresql+pg8000://lena:{SECRET}@db/x"',
+            "store.url: cannot be used: the Python package pg8000 is not installed",
+        ),
         ('[http]\nweb_config = "/nowhere.yml"', "gpuwatch.toml: http.web_config: /nowhere.yml cannot be read: No such file"),
         (
             f'[store]\nurl = "postgresql://lena:{SECRET}@db:{SECRET}/x"',
