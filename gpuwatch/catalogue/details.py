@@ -50,7 +50,7 @@ DETAILS: frozenset[Metric] = frozenset(
         # Facts of the model.
         *gpu.TEMPERATURE_TLIMIT_OFFSET.values(),  # temperature_headroom
         *of(gpu.TEMPERATURE_LIMIT, "gpu_max", "acoustic"),
-        *of(gpu.POWER_LIMIT, "requested", "min", "max"),
+        *of(gpu.POWER_LIMIT, "requested", "min"),  # how far a card is held below what it may have is `enforced` and `max`
         gpu.BAR1_SIZE,
         gpu.BAR1_USED,
         # Nobody acts on them by themselves.

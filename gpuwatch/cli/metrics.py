@@ -93,8 +93,8 @@ def page(metrics: Sequence[Metric], known: Sequence[Subject]) -> Iterator[str]:
     yield "prometheus_client says of the daemon's process: `python_info`, and `process_*` (CPU, memory, open files, start)."
     yield ""
     yield "What needs an option to be on the page is in the JSON, in the history and for rules without it. It is left out so"
-    yield "that a server of 8 GPUs has under 1,600 series: another series says it, or it is a fact of the model, or nobody acts on"
-    yield "it. What is read only with an option is nowhere without it."
+    yield "that a server of 8 GPUs has under 1,600 series: another series says it, or it is a fact of the model, or nobody acts"
+    yield "on it. What is read only with an option is nowhere without it."
     for subject in dict.fromkeys([*(metric.subject for metric in metrics), *known]):
         yield from ("", f"## {subject.name}", "")
         if subject.labels:
