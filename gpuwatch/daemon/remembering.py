@@ -6,27 +6,24 @@ is, this run saves nothing of its own, so that what lies on the disk is not lost
 
 import json
 import logging
-import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from msgspec.structs import replace
 
-from gpuwatch.catalogue import gpu
 from gpuwatch.catalogue.events import KINDS
 from gpuwatch.config import Config
+from gpuwatch.daemon import ending
+from gpuwatch.daemon.ending import Ending
 from gpuwatch.detectors import Runner
-from gpuwatch.detectors.causes import label, title
 from gpuwatch.detectors.reboot import Before, Reboot
-from gpuwatch.detectors.released import is_explained
 from gpuwatch.model.alert import Incident, Severity, Transition
 from gpuwatch.model.delivery import Delivery, Told
 from gpuwatch.model.escape import printable
 from gpuwatch.model.event import WORDS_LIMIT, Event
 from gpuwatch.model.finding import Findings
-from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.silence import Silence
 from gpuwatch.model.view import View
 from gpuwatch.sources import sysfs
@@ -37,22 +34,8 @@ log = logging.getLogger("gpuwatch")
 RUN = "run"  # the name of the mark: which boot, and whether it was left in order
 RULES = "rules"
 VERSION = 1
-LAST_SAMPLE = 600.0  # seconds before the last mark of the last run in which its last sample is looked for
-MARKED = 300.0  # seconds after it: marks are made every minute, but the disk may have been slow
 HELD = 4096  # events; as many as wait for one beat
-ENDING = frozenset({"xid", "off_bus", "gsp", "mce"})  # what may be told of in the last minutes of a boot, and have ended it
-ERRORS = 3  # of GPUs that are named
 PATIENCE = 6.0  # seconds that the history may take to say what it last knew
-
-
-class Row(Protocol):
-    """One stored row."""
-
-    @property
-    def at(self) -> float: ...
-
-    @property
-    def values(self) -> Mapping[Metric, float]: ...
 
 
 class Memory(Protocol):
@@ -77,7 +60,7 @@ class Ticket(Protocol):
     def wait(self, seconds: float) -> bool: ...
 
 
-class Store(Protocol):
+class Store(ending.Store, Protocol):
     """Where it is kept."""
 
     @property
@@ -90,10 +73,6 @@ class Store(Protocol):
     def load_state(self, name: str) -> tuple[int, bytes] | None: ...
 
     def save_state(self, name: str, version: int, blob: bytes) -> Ticket: ...
-
-    def events(self, since: float, until: float, limit: int = 1000, kinds: Collection[str] | None = None) -> Sequence[Event]: ...
-
-    def rows(self, subject: Subject, metrics: Sequence[Metric], since: float, until: float) -> Sequence[Row]: ...
 
 
 class Engine(Protocol):
@@ -168,7 +147,11 @@ class Remembering:
         if self.is_whole or not self._store.remembers:
             return
         self.is_whole = True
-        known = before(self._store, self._boot, self._left)
+        known = last_run(self._store)
+        if has_died(known, self._boot):
+            looks = Ending(self._store, known, self._left)
+            looks.is_over(PATIENCE)  # a disk that hangs must not hold us up
+            known = looks.found()
         present, self._runner = self._runner, self._build(known)
         if known is not None and known.crash:
             self._held.append(crash(known, wall))
@@ -218,75 +201,22 @@ def mark(store: Store, boot: str, wall: float, *, clean: bool) -> None:
     store.save_state(RUN, VERSION, json.dumps({"boot_id": boot, "clean": clean, "at": wall}).encode())
 
 
-def before(store: Store, present: str, left: Callable[[float], Dump], patience: float = PATIENCE) -> Before | None:
-    """Return what was known when the last run ended; None on a first start, or where the mark cannot be read.
-
-    `present` is the id of this boot, as far as it is known; `left` reads what the kernel left since a time when it died.
-    """
+def last_run(store: Store) -> Before | None:
+    """Return the mark of the last run; None on a first start, or where it cannot be read."""
     kept = store.load_state(RUN)
     if kept is None:
         return None
     try:
         known = json.loads(kept[1])
-        boot, clean, at = str(known["boot_id"]), bool(known["clean"]), float(known["at"])
+        return Before(str(known["boot_id"]), bool(known["clean"]), float(known["at"]))
     except (ValueError, KeyError, TypeError):
         log.warning("the mark of the last run cannot be read; whether this reboot was asked for is not known")
         return None
-    if clean or boot == present:
-        return Before(boot, clean, at)  # nothing to tell: the history is not asked
-    return end_of(store, Before(boot, clean, at), left, patience)
 
 
-def end_of(store: Store, known: Before, left: Callable[[float], Dump], patience: float) -> Before:
-    """Add how the boot ended: what the kernel left, and what was last known and told, as far as that is said in time."""
-    power, hottest = gpu.POWER, gpu.TEMPERATURE["core"]
-    since, until = known.at - LAST_SAMPLE, known.at + MARKED
-    dumped: list[Dump] = []
-    told: list[Event] = []
-    rows: list[Row] = []
-
-    def look() -> None:
-        dumped.append(left(known.at - MARKED))
-        told.extend(store.events(since, until, kinds=ENDING))
-        rows.extend(row for row in store.rows(gpu.GPU, [power, hottest], since, until) if row.values)
-
-    thread = threading.Thread(target=look, name="last-sample", daemon=True)  # a disk that hangs must not hold us up
-    thread.start()
-    thread.join(patience)
-    dump = dumped[0] if dumped else Dump(problem="it could not be read in time")
-    events = list(told)
-    errors = dict.fromkeys(named(event) for event in events if event.kind != "mce" and is_grave(event))
-    heard = {one.partition(" (")[0] for one in errors}  # the kernel names a GPU by its address
-    errors |= dict.fromkeys(one for one in dump.errors if one.partition(" (")[0] not in heard)
-    known = replace(
-        known,
-        crash=dump.crash,
-        errors=tuple(errors)[-ERRORS:],
-        machine_check=dump.has_machine_check or any(event.kind == "mce" and is_grave(event) for event in events),
-        unread=dump.problem,
-        has_place=dump.has_place,
-    )
-    if thread.is_alive() or not rows:
-        return known
-    last = max(row.at for row in rows)
-    powers = [row.values[power] for row in rows if row.at == last and power in row.values]
-    temperatures = [row.values[hottest] for row in rows if row.at == last and hottest in row.values]
-    return replace(
-        known,
-        at=max(known.at, last),
-        power_watts=sum(powers) if powers else None,
-        temperature_celsius=max(temperatures, default=None),
-    )
-
-
-def is_grave(event: Event) -> bool:
-    """Say whether an event may have to do with the end of its boot; a release explains what came of it."""
-    return event.severity is Severity.CRITICAL and not is_explained(event)
-
-
-def named(event: Event) -> str:
-    """Return a short name of an error of a GPU."""
-    return f"{label(event)} ({event.key})" if event.kind == "xid" else f"{title(event)} ({event.key})"
+def has_died(known: Before | None, present: str) -> TypeGuard[Before]:
+    """Say whether that run ended with its boot, and nobody had ended it. `present` is the id of this boot, as far as is known."""
+    return known is not None and not known.clean and known.boot_id != present
 
 
 def crash(known: Before, wall: float) -> Event:

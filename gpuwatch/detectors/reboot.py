@@ -31,6 +31,8 @@ class Before(msgspec.Struct, frozen=True):
     machine_check: bool = False  # among them
     unread: str = ""  # why what the kernel left could not be read
     has_place: bool = True  # where a dying kernel could have left something
+    unheard: str = ""  # why what was told before could not be read
+    unsampled: str = ""  # and why the last sample
 
 
 class State(msgspec.Struct):
@@ -46,6 +48,7 @@ class State(msgspec.Struct):
     machine_check: bool = False
     unread: str = ""
     has_place: bool = True
+    unheard: str = ""
     present: bool = False  # `at` is the start of this very boot
 
 
@@ -76,7 +79,7 @@ class Reboot:
                 state.previous, state.at = state.at, up
                 state.numbers, state.words = last_sample(before), {"down": down(before.at, up), "last_sample": sample(before)}
                 state.crash, state.errors, state.unread = before.crash, list(before.errors), before.unread
-                state.machine_check, state.has_place = before.machine_check, before.has_place
+                state.machine_check, state.has_place, state.unheard = before.machine_check, before.has_place, before.unheard
             state.boot_id = boot_id
         elif state.present:  # the kernel moves the time of its boot along with a clock that was wrong at the start
             state.at = host.values.get(BOOT_TIME, state.at)
@@ -100,6 +103,8 @@ def last_sample(before: Before) -> dict[str, float]:
 
 def sample(before: Before) -> str:
     """Say what the last stored sample showed."""
+    if before.unsampled:
+        return f"last stored sample unknown: {before.unsampled}"
     watts = "" if before.power_watts is None else f"{before.power_watts:.0f} W"
     heat = "" if before.temperature_celsius is None else f"GPU max {before.temperature_celsius:.0f} C"
     return f"last stored sample: {', '.join(part for part in (watts, heat) if part) or 'nothing of GPUs'}"
@@ -114,7 +119,11 @@ def down(last: float, up: float) -> str:
 
 def left(state: State) -> str:
     """Say what logs, hardware and the dying kernel told of."""
-    parts = [", ".join(state.errors) or "no Xid", "a machine check" if state.machine_check else "no MCE"]
+    parts = [
+        ", ".join(state.errors) or ("" if state.unheard else "no Xid"),
+        "a machine check" if state.machine_check else "" if state.unheard else "no MCE",
+        f"Xid and MCE before it unknown: {state.unheard}" if state.unheard else "",
+    ]
     if state.crash:
         parts.append(f"in pstore: {state.crash}")
     elif not state.has_place:
@@ -123,7 +132,7 @@ def left(state: State) -> str:
         parts.append(f"pstore unknown: {state.unread}")
     else:
         parts.append("pstore empty")
-    return ", ".join(parts)
+    return ", ".join(filter(None, parts))
 
 
 def advice(state: State) -> str:
@@ -136,4 +145,6 @@ def advice(state: State) -> str:
         return "the kernel and its drivers first"
     if not state.has_place:
         return "power supply or breaker first, or a kernel that could leave nothing"
-    return "power supply or breaker first" + (", if pstore has nothing" if state.unread else "")
+    if state.unread:
+        return "power supply or breaker first, if pstore has nothing"
+    return "power supply or breaker first" + (", as far as is known" if state.unheard else "")

@@ -4,13 +4,17 @@ import json
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
+import pytest
 
 from gpuwatch import detectors
 from gpuwatch.catalogue import gpu
 from gpuwatch.config import Config
-from gpuwatch.daemon.remembering import Remembering, before
+from gpuwatch.daemon.ending import LATE, Ending
+from gpuwatch.daemon.remembering import PATIENCE as LOOKED_FOR
+from gpuwatch.daemon.remembering import Remembering, has_died, last_run
 from gpuwatch.detectors.accumulate import State as Sums
 from gpuwatch.detectors.reboot import Before
 from gpuwatch.detectors.usage import Book, State, Usage
@@ -58,6 +62,7 @@ class Store:
     kept: list[Row] = field(default_factory=list)
     happened: list[Event] = field(default_factory=list)
     hangs: threading.Event | None = None
+    fails: str = ""
     writes: bool = True
 
     def memory(self) -> Memory:
@@ -81,15 +86,21 @@ class Store:
 
     def events(self, since: float, until: float, limit: int = 1000, kinds: Collection[str] | None = None) -> list[Event]:
         """Return what happened in that time."""
+        self._fail("events")
         return [event for event in self.happened if since <= event.at < until and (kinds is None or event.kind in kinds)]
 
     def rows(self, subject: Subject, metrics: Sequence[Metric], since: float, until: float) -> list[Row]:
         """Return the rows of that time."""
         assert subject is gpu.GPU
+        self._fail("rows")
         self.asked.append((since, until))
         if self.hangs is not None:
             self.hangs.wait(PATIENCE)
         return [row for row in self.kept if since <= row.at < until]
+
+    def _fail(self, what: str) -> None:
+        if self.fails == what:
+            raise KeyError(what)
 
 
 class Nothing(msgspec.Struct):
@@ -140,6 +151,16 @@ def marked(store: Store, *, boot: str = "boot-0", clean: bool = False, at: float
     """Have the mark of an earlier run in the store."""
     store.save_state("run", 1, json.dumps({"boot_id": boot, "clean": clean, "at": at}).encode())
     return store
+
+
+def before(store: Store, boot: str, left: Callable[[float], Dump], patience: float = LOOKED_FOR) -> Before | None:
+    """Return what is known of the last run."""
+    known = last_run(store)
+    if not has_died(known, boot):
+        return known
+    looks = Ending(store, known, left)
+    looks.is_over(patience)
+    return looks.found()
 
 
 def test_nothing_is_saved_before_what_earlier_runs_left_is_taken_over() -> None:
@@ -195,7 +216,7 @@ def test_the_last_sample_is_looked_for_around_the_last_mark_and_only_after_a_reb
 
 def test_a_history_that_hangs_costs_the_last_sample_and_not_the_start() -> None:
     store = marked(Store(hangs=threading.Event()))
-    assert before(store, "boot-1", nothing, patience=0.05) == Before("boot-0", False, 5_000.0)
+    assert before(store, "boot-1", nothing, patience=0.05) == Before("boot-0", False, 5_000.0, unsampled=LATE)
     assert store.hangs is not None
     store.hangs.set()
 
@@ -209,7 +230,29 @@ def test_a_pstore_that_hangs_is_said_to_be_unread() -> None:
 
     known = before(marked(Store()), "boot-1", hangs, patience=0.05)
     over.set()
-    assert known == Before("boot-0", False, 5_000.0, unread="it could not be read in time")
+    assert known == Before("boot-0", False, 5_000.0, unread=LATE)
+
+
+@pytest.mark.parametrize(
+    ("fails", "lost"),
+    [
+        ("left", {"crash": "", "unread": "it could not be read (KeyError)"}),
+        ("events", {"errors": (), "unheard": "it could not be read (KeyError)"}),
+        ("rows", {"at": 5_000.0, "power_watts": None, "unsampled": "it could not be read (KeyError)"}),
+    ],
+)
+def test_what_cannot_be_looked_for_has_a_reason_and_costs_nothing_else(
+    fails: str, lost: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = marked(Store(fails=fails, kept=[Row(5_020, {gpu.POWER: 300.0})], happened=[xid(79, "GPU-5", 4_990.0)]))
+
+    def left(since: float) -> Dump:
+        store._fail("left")
+        return Dump("Kernel panic")
+
+    whole = Before("boot-0", False, 5_020.0, power_watts=300.0, crash="Kernel panic", errors=("Xid 79 (GPU-5)",))
+    assert before(store, "boot-1", left) == msgspec.structs.replace(whole, **lost)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
 def test_what_the_kernel_left_and_what_was_told_before_come_into_one() -> None:

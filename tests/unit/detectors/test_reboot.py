@@ -72,6 +72,19 @@ def test_where_a_kernel_can_leave_nothing_that_nothing_was_left_says_nothing(tel
     assert alert.summary.endswith(words)
 
 
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [
+        ((), "Xid and MCE before it unknown: WHY, pstore empty -> power supply or breaker first, as far as is known"),
+        ((XID,), f"{XID}, Xid and MCE before it unknown: WHY, pstore empty -> that GPU and its power first"),
+    ],
+)
+def test_what_could_not_be_read_is_not_said_to_be_nothing(tell: Tell, errors: tuple[str, ...], words: str) -> None:
+    before = Before(boot_id="boot-0", clean=False, at=START - 142, errors=errors, unheard="WHY", unsampled="HOW")
+    ((_, alert),) = tell(before=before).at(120).transitions
+    assert alert.summary.endswith(f"; last stored sample unknown: HOW, {words}")
+
+
 def test_a_machine_check_that_this_boot_logs_early_is_named_and_a_later_one_is_not(tell: Tell) -> None:
     for after, words in ((1.0, "a machine check, pstore empty -> CPU, memory"), (400.0, "no MCE, pstore empty -> power supply")):
         story = tell(before=Before(boot_id="boot-0", clean=False, at=START - 142)).at(1)
