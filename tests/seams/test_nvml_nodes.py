@@ -114,6 +114,7 @@ def test_the_only_gpu_left_is_not_blamed_for_nodes_that_are_gone(tmp_path: Path,
         worker.warm()
         if others == "lost":
             fake.lose(1)
+            worker.until(Tier.FAST, lambda round_: round_.gpu(fake.uuid(1)).fault is not None)
         fake.nodes(there=False)
         fake.answer_all(code, gpu=0)
         worker.until(Tier.NORMAL, lambda round_: bool(worker.ask()) and told(round_) == ("no_nodes", True))
