@@ -5,8 +5,8 @@ with GpuServer(tmp_path) as server:
     server.nvml.lose(5)
     server.daemon.until(lambda page: page.value("gpuwatch_gpu_up", gpu="5") == 0)
 
-Periods are short (fast 0.2 s, normal 0.5 s, slow 1 s), the deadline of a call is 2 s. The probe looks once at the start: each look
-is a process of its own. A test of what it sees change asks for WATCHFUL.
+Periods are short (fast 0.2 s, normal 0.5 s, slow 1 s), the deadline of a call is 2 s. The probe looks once, at the start,
+since each look is a process; a test of what it sees change asks for WATCHFUL.
 """
 
 import json
