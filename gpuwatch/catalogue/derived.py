@@ -48,9 +48,10 @@ PREVIOUS_REBOOT = gauge(
 )
 
 # The words of `Evidence` that detectors give beside a metric: the texts of rules that look at it may use them.
+DROPPED_WORDS = ("cause", "last_seen", "held_by", "remedy", "reported")
 WORDS: Mapping[Metric, tuple[str, ...]] = MappingProxyType(
     {
-        **dict.fromkeys((STATE["lost"], STATE["missing"], STATE["reset_required"]), ("cause", "last_seen", "remedy", "reported")),
+        **dict.fromkeys((STATE["lost"], STATE["missing"], STATE["reset_required"]), DROPPED_WORDS),
         **dict.fromkeys(ERRORS_OPEN.values(), ("cause", "code", "count", "also", "action", "line")),
         UNEXPECTED_REBOOT: ("down", "last_sample", "left", "advice"),
     }

@@ -24,7 +24,7 @@ RETIRED = "retired"  # the fault of a target that is no more; the rules engine e
 RETIRED_FOR = 600.0  # seconds for which that is said
 WHY = {"released": Absence.RELEASED, "late": Absence.LATE, "no_permission": Absence.DENIED, "driver": Absence.FAILED}
 REMEDY = "Power cycle the host, a warm reboot is often not enough; then reseat the card and its power cables."
-UNREPORTED = "no Xid was reported"  # unless the detector `events` knows better
+UNTOLD = {"reported": "no Xid was reported", "held_by": ""}  # unless the detectors `events` and `usage` know better
 RESET = "Stop its jobs, then reset it: nvidia-smi --gpu-reset."
 LOOK = "Look for a card that is not seated or has no power; if the number is wrong, change [inventory] gpus."
 
@@ -132,7 +132,7 @@ class Inventory:
             readings.append(presence(target, standing, known.last_seen, wall))
             if standing.state in ("lost", "missing", "reset_required"):
                 remedy = RESET if standing.state == "reset_required" else REMEDY
-                words = {"cause": known.cause, "last_seen": when(known.last_seen), "remedy": remedy, "reported": UNREPORTED}
+                words = {"cause": known.cause, "last_seen": when(known.last_seen), "remedy": remedy} | UNTOLD
                 evidence[target, STATE[standing.state]] = Evidence(words=words)
         self.lacking(state, scene, readings, evidence, wall)
         expected = len(state.gpus) if self.configured is None else self.configured
@@ -170,7 +170,7 @@ class Inventory:
             )
             readings.append(presence(target, standing, None, wall))
             cause = f"this host should have {self.configured} GPUs ([inventory] gpus), and {len(state.gpus)} are known"
-            words = {"cause": cause, "last_seen": when(None), "remedy": LOOK, "reported": UNREPORTED}
+            words = {"cause": cause, "last_seen": when(None), "remedy": LOOK} | UNTOLD
             evidence[target, STATE["missing"]] = Evidence(words=words)
         state.nameless = lacking
 

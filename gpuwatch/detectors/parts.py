@@ -12,8 +12,11 @@ import msgspec
 from gpuwatch.catalogue.gpu import GPU, MEMORY_SIZE
 from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_SM_ACTIVE
 from gpuwatch.catalogue.process import JOB_GPU, PROCESS_GPU, PROCESS_GPU_MEMORY, PROCESS_GPU_UTILIZATION
+from gpuwatch.model.escape import printable
 from gpuwatch.model.view import Entry, View
 
+NAME = 64  # characters of a name that a text shows
+KINDS = {"slurm": "Slurm job", "kubernetes": "pod", "systemd": "unit", "session": "job"}  # what is none of these is a container
 IDLE = 0.02  # use up to which a GPU, or an instance of one, does nothing
 
 
@@ -123,6 +126,16 @@ def who(view: View) -> dict[str, Present]:
         size = min(1.0, own / whole) if whole and own is not None else None
         found[uuid].instances[entry.target.labels["gpu_instance"]] = Instance(size, entry.values.get(MIG_SM_ACTIVE))
     return found
+
+
+def called(labels: Mapping[str, str], info: Mapping[str, str]) -> str:
+    """Return what a text calls a job, by the labels and facts of JOB or JOB_GPU: "pod ml/train-7 (container trainer) of ann"."""
+    scheduler, name, container = labels["scheduler"], labels["job"], info.get("container", "")
+    if scheduler == "kubernetes" and info.get("name"):  # its `job` is the UID of the pod
+        name = "/".join(filter(None, (info.get("namespace", ""), info["name"])))
+    within = f" (container {printable(container, NAME)})" if scheduler in KINDS and container else ""
+    whose = f" of {printable(info['user'].replace(',', ', '), NAME)}" if info.get("user") else ""
+    return f"{KINDS.get(scheduler, 'container')} {printable(name, NAME)}{within}{whose}"
 
 
 def weights(parts: Mapping[str, Part]) -> dict[str, float]:

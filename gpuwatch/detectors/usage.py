@@ -10,6 +10,9 @@ only what is on disk is told, and the sums go on in steps of one save, a minute:
 nobody has been told of it. (To go on from 0 would lose the total, and to add in advance what may come would charge people for
 what never did.) Until it is known what is on disk, no sum is told, so that sums from before may come late and be added.
 
+A GPU that gives no numbers any more leaves its books as they are: they know whose work was on it when it was last seen, for the
+text of the alert that it is gone.
+
 What was never known of an account, such as the use of processes on a divided GPU without GPM, is absent, not 0.
 """
 
@@ -18,6 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gpuwatch.catalogue.derived import STATE
 from gpuwatch.catalogue.gpu import GPU, POWER, UTILIZATION
 from gpuwatch.catalogue.process import (
     GPU_IDLE_ALLOCATED,
@@ -35,8 +39,8 @@ from gpuwatch.catalogue.process import (
     USER_GPU_MEMORY,
 )
 from gpuwatch.detectors.detector import derived, measured
-from gpuwatch.detectors.parts import Part, Present, known, weights, who
-from gpuwatch.model.finding import Findings
+from gpuwatch.detectors.parts import Part, Present, called, known, weights, who
+from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.model.target import Target
@@ -47,6 +51,9 @@ LINGER = 600.0  # seconds for which a job that is gone keeps its series: its las
 KEPT = 64  # users, and jobs, that are remembered of a GPU
 GPUS = 256  # GPUs that are remembered
 OTHER = "other"
+GONE = (STATE["lost"], STATE["missing"], STATE["reset_required"])
+RECENT = 30.0  # seconds before a GPU was last seen: its fall may end processes before NVML says that it is lost
+NAMED = 2  # jobs that had it which a text names
 
 
 class Kind(NamedTuple):
@@ -115,6 +122,7 @@ class Usage:
         """Count what is new on each GPU, and say the sums."""
         present = who(view)
         readings: list[Reading] = []
+        evidence: dict[tuple[Target, Metric], Evidence] = {}
         for entry in view.of(GPU):
             key = entry.target.key
             now = present.get(key, Present())
@@ -125,10 +133,12 @@ class Usage:
             if book.at is None:
                 continue
             state.gpus[key] = book  # at the end: the first are those not seen for longest
-            readings += self.said(book, now, entry.target, wall)
+            readings += self.said(book, None if fast is None else now, entry.target, wall)
+            if fast is None and (found := held_by(book)):
+                evidence |= dict.fromkeys(((entry.target, metric) for metric in GONE), Evidence(words={"held_by": found}))
         while len(state.gpus) > GPUS:
             del state.gpus[next(iter(state.gpus))]
-        return state, Findings(tuple(readings))
+        return state, Findings(tuple(readings), evidence)
 
     def count(self, book: Book, now: Present, fast: Reading) -> None:
         """Add the time since the last reading to all who hold the GPU now."""
@@ -171,21 +181,31 @@ class Usage:
         others.seen = at
         return others
 
-    def said(self, book: Book, now: Present, gpu: Target, wall: float) -> list[Reading]:
-        """Return the sums of one GPU."""
+    def said(self, book: Book, now: Present | None, gpu: Target, wall: float) -> list[Reading]:
+        """Return the sums of one GPU; nobody knows what is on one that does not answer (None)."""
+        users, jobs = (None, None) if now is None else (now.users, now.jobs)
         written = None if self.written is None else self.written.gpus.get(gpu.key, Book())
         idle = None if written is None or book.idle is None else written.idle or 0.0
         found = [] if idle is None else [derived(gpu, {GPU_IDLE_ALLOCATED: idle}, {}, wall)]
-        for kind, accounts, parts in ((USERS, book.users, now.users), (JOBS, book.jobs, now.jobs)):
+        for kind, accounts, parts in ((USERS, book.users, users), (JOBS, book.jobs, jobs)):
             told = None if written is None else written.users if kind is USERS else written.jobs
-            hidden = [part for key, part in parts.items() if key not in accounts or not accounts[key].shown]
+            hidden = [part for key, part in (parts or {}).items() if key not in accounts or not accounts[key].shown]
             for key, account in accounts.items():
                 if not account.shown or (kind is JOBS and wall - account.seen > LINGER):
                     continue
-                mine = hidden if key == OTHER else [parts[key]] if key in parts else []
+                mine = None if parts is None else hidden if key == OTHER else [parts[key]] if key in parts else []
                 sums = (None,) * 4 if told is None else counted(told, key, account)
                 found.append(of(account, key, kind, mine, sums, gpu=gpu, wall=wall))
         return found
+
+
+def held_by(book: Book) -> str:
+    """Say whose jobs a GPU had when it was last seen, those that had it for longest first; "" where none is known."""
+    at = book.at or 0.0  # what was seen later was so before the clock was set back
+    last = [one for key, one in book.jobs.items() if key != OTHER and at - RECENT <= one.seen <= at]
+    last.sort(key=lambda one: -one.held)
+    names = [called(one.labels, one.info) for one in last[:NAMED]] + ([f"+{len(last) - NAMED}"] if len(last) > NAMED else [])
+    return f"; it had: {', '.join(names)}" if names else ""
 
 
 def counted(written: Mapping[str, Account], key: str, account: Account) -> tuple[float | None, ...]:
@@ -216,15 +236,17 @@ def joined(old: State, new: State) -> State:
 
 
 def of(
-    account: Account, key: str, kind: Kind, parts: list[Part], sums: tuple[float | None, ...], *, gpu: Target, wall: float
+    account: Account, key: str, kind: Kind, parts: list[Part] | None, sums: tuple[float | None, ...], *, gpu: Target, wall: float
 ) -> Reading:
     """Return what one user or job has of one GPU, and has had of it as far as that is on disk."""
     memory, *counters = kind.metrics
-    amounts = [part.memory for part in parts]
-    total = None if None in amounts else sum(known(amounts))
+    amounts = None if parts is None else [part.memory for part in parts]
+    total = None if amounts is None or None in amounts else sum(known(amounts))
     numbers = dict(zip((memory, *counters), (total, *sums), strict=True))
     values = {metric: number for metric, number in numbers.items() if number is not None}
     absent = {metric: Absence.UNSUPPORTED for metric, number in numbers.items() if number is None}
+    if parts is None:
+        absent[memory] = Absence.FAILED
     target = Target(subject=kind.subject, key=f"{key}/{gpu.key}", labels=account.labels | dict(gpu.labels), info=account.info)
     return derived(target, values, absent, wall)
 

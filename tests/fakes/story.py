@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from gpuwatch import detectors
 from gpuwatch.catalogue import gpu, host
+from gpuwatch.catalogue.process import PROCESS_GPU, PROCESS_GPU_MEMORY
 from gpuwatch.config import Config, Gpu, convert
 from gpuwatch.detectors.reboot import Before
 from gpuwatch.model.alert import Transition
@@ -58,6 +59,17 @@ class Card:
     more: dict[Metric, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Work:
+    """A process on a GPU, by the number of its card; `facts` are more of what the jobs source says of it."""
+
+    gpu: int
+    job: str
+    user: str = ""
+    scheduler: str = "docker"
+    facts: dict[str, str] = field(default_factory=dict)
+
+
 def card(index: int) -> Card:
     """Return a GPU as it comes."""
     return Card(
@@ -94,6 +106,8 @@ class Story:
         self.nvml = True  # the worker lives
         self.release: dict[Metric, float] = {}  # what `daemon/releasing.py` says of the present or the last one
         self.boot_id = "boot-1"
+        self.work: list[Work] = []  # who is on the GPUs; of one that does not answer nobody is listed
+        self.listed_work: set[Target] = set()
         self.ports: dict[int, str] = {}  # index of a GPU -> addresses of the ports above it
         self.transitions: list[tuple[float, Transition]] = []
         self.events: list[Event] = []
@@ -179,7 +193,7 @@ class Story:
 
     def beat(self) -> None:
         """Read, derive and judge once."""
-        for reading in self.readings():
+        for reading in (*self.readings(), *self.workers()):
             self.board.post(reading, self.mono)
         view = replace(self.board.view(self.wall, self.mono), events=tuple(self.events))
         self.events.clear()
@@ -229,6 +243,24 @@ class Story:
         if each.fault is not None and not each.partly:
             values, absent = {}, dict.fromkeys(known, Absence.LOST)
         return self.reading("nvml", target, {**values, **(each.more if each.fault is None else {})}, absent, each.fault)
+
+    def workers(self) -> list[Reading]:
+        """Return what the jobs source says of the processes; those that are listed no more are over."""
+        is_up = self.nvml and self.driver == "ok"
+        up = {number for number, each in enumerate(self.cards) if is_up and each.fault is None and not each.silent}
+        now = [self.of_work(each) for each in self.work if each.gpu in up]
+        ended = self.listed_work - {one.target for one in now}
+        self.listed_work = {one.target for one in now}
+        return now + [self.reading("jobs", target, {}) for target in ended]
+
+    def of_work(self, each: Work) -> Reading:
+        """Return one process on one GPU."""
+        on = self.cards[each.gpu]
+        labels = {"pid": "4711", "job": each.job, "gpu": str(on.index), "uuid": on.uuid}
+        info = {"scheduler": each.scheduler, "key": f"{each.scheduler}/{each.job}", "kinds": "compute", **each.facts}
+        info |= {"user": each.user, "uid": each.user, "users": each.user} if each.user else {}
+        target = Target(subject=PROCESS_GPU, key=f"{on.uuid}/{each.job}", labels=labels, info=info)
+        return self.reading("jobs", target, {PROCESS_GPU_MEMORY: 1e9})
 
     def reading(
         self,
