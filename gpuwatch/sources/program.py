@@ -10,8 +10,11 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from enum import Enum
+from pathlib import Path
 
 import msgspec
+
+from gpuwatch.sources.processes import PARENT, fields, numbers
 
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # smartctl lives here, and a service user's PATH lacks it
 LIMIT = 1 << 20  # bytes of output; smartctl gives about 30 kB
@@ -88,9 +91,8 @@ class Runner:
         return Run(why, child.returncode, output)
 
     def _end(self, child: "subprocess.Popen[bytes]", grace: float) -> bool:
-        """Kill the whole process group; say whether it is gone. What is not is remembered, so that it is reaped when it ends."""
-        with contextlib.suppress(OSError):  # gone already, or not ours to kill (sudo): the wait tells
-            self._kill(child.pid, signal.SIGKILL)
+        """Kill it with what it started; say whether it is gone. What is not is remembered, so that it is reaped when it ends."""
+        self._kill_all(child)
         if ended(child, grace):
             return True
         self._stuck.append(child)
@@ -101,8 +103,29 @@ class Runner:
         self._closed = True
         child = self._child
         if child is not None and child.poll() is None:
-            with contextlib.suppress(OSError):  # it ended meanwhile
-                self._kill(child.pid, signal.SIGKILL)
+            self._kill_all(child)
+
+    def _kill_all(self, child: "subprocess.Popen[bytes]") -> None:
+        """Kill its process group, and what has left that for a session of its own but is still to be found below it."""
+        others = below(child.pid)  # once it has ended they are process 1's
+        with contextlib.suppress(OSError):  # gone already, or not ours to kill (sudo): the wait tells
+            self._kill(child.pid, signal.SIGKILL)
+        for pid in others:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def below(pid: int) -> list[int]:
+    """Return the processes that one has started, and those that these have."""
+    children: dict[str, list[str]] = {}
+    for number in numbers(Path("/proc")):
+        values = fields(f"/proc/{number}/stat")
+        if values is not None:
+            children.setdefault(values[PARENT], []).append(number)
+    found = [str(pid)]
+    for one in found:  # which grows, and ends: /proc is read over a time in which numbers may be given anew
+        found += children.pop(one, [])
+    return [int(one) for one in found[1:]]
 
 
 def begin(parent: int) -> Callable[[], None]:

@@ -63,6 +63,26 @@ def test_its_children_are_killed_with_it(fake: FakeSmartctl) -> None:
     until(lambda: gone(child))
 
 
+@pytest.mark.parametrize("ending", ["too much output", "close"])
+def test_a_child_in_a_session_of_its_own_is_killed_with_it(tmp_path: Path, ending: str) -> None:
+    note = tmp_path / "pid"
+    child = f"import os, time; open({str(note)!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(120)"
+    start = f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.DEVNULL, start_new_session=True)"
+    flood = f"print('x' * (sys.argv[1] != 'close') * {2 * running.LIMIT}, flush=True)"
+    lines = ["import os, subprocess, sys, time", start, f"while not os.path.exists({str(note)!r}): time.sleep(0.01)", flood]
+    runner = Runner()
+    argv = [sys.executable, "-c", "\n".join([*lines, "child.wait()"]), ending]
+    thread = threading.Thread(target=lambda: runner.run(argv, 2 * PATIENCE))
+    thread.start()
+    until(lambda: note.exists() and note.read_text().endswith("\n"))
+    if ending == "close":
+        runner.close()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    pid = int(note.read_text())
+    until(lambda: gone(pid))
+
+
 def test_a_process_that_closes_its_output_and_stays_is_killed() -> None:
     started = time.monotonic()
     run = Runner().run([sys.executable, "-c", "import os, time; os.close(1); time.sleep(60)"], SHORT)
