@@ -103,8 +103,17 @@ def aliases(connection: Connection, keys: Collection[str]) -> set[str]:
 
 
 def strange(question: Question, others: list[Seen]) -> str:
-    """Say that there is no such target, and which there are: by index or name, since UUIDs tell nobody anything."""
+    """Say that there is no such target, and which there are: by index or name, since UUIDs tell nobody anything.
+
+    Where none has a label of that name it says so: there is nothing to choose from.
+    """
     asked = [*([f"target={question.key}"] if question.key is not None else []), *map("=".join, question.labels.items())]
+    refused = f"the history has no {question.subject.name} with {', '.join(asked)}"
+    lacking = [name for name in question.labels if not any(name in one.labels for one in others)]
+    if lacking:
+        return f"{refused}, which has no label {' and no label '.join(lacking)}"
+    if not any(one.key or one.labels for one in others):
+        return f"{refused}, of which there is one alone"
     ordered = sorted(others, key=lambda one: place_of(one.labels))
     named = list(
         dict.fromkeys(
@@ -114,7 +123,7 @@ def strange(question: Question, others: list[Seen]) -> str:
     )
     fits = max(1, sum(end <= NAMED for end in accumulate(len(words) + 2 for words in named)))
     more = ", ..." if len(named) > fits else ""
-    return f"the history has no {question.subject.name} with {', '.join(asked)}; it has {', '.join(named[:fits])}{more}"
+    return f"{refused}; it has {', '.join(named[:fits])}{more}"
 
 
 def gathered(connection: Connection, question: Question, wanted: set[int] | None) -> tuple[Thinned[tuple[int, int]], int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from gpuwatch.catalogue.host import HOST
 from gpuwatch.catalogue.named import named
 from gpuwatch.catalogue.own import QUEUE_DROPPED
 from gpuwatch.catalogue.process import PROCESS, PROCESS_CPU
@@ -171,6 +172,17 @@ def test_an_unknown_target_is_said_with_those_that_there_are(opened: Home) -> No
     with pytest.raises(NoTargetError, match=r"pid=0 start=1 role=gpu, .*, pid=8 start=1 role=loader, \.\.\.$") as raised:
         store.past(asked("process.cpu_seconds_total", pid="99"))
     assert len(str(raised.value)) < 320
+
+
+def test_a_label_that_a_thing_does_not_have_is_said_and_nothing_is_named_in_its_place(opened: Home) -> None:
+    host = Round(at(0), ((Target(subject=HOST, key=""), {"load1": 1.0}),))
+    store = filled(opened, [round_of(0, targets=2), host], [])
+    with pytest.raises(NoTargetError, match=r"^the history has no host with gpu=0, which has no label gpu$"):
+        store.past(asked("load1", gpu="0"))
+    with pytest.raises(NoTargetError, match=r"^the history has no host with target=x, of which there is one alone$"):
+        store.past(asked("load1", target="x"))
+    with pytest.raises(NoTargetError, match=r"^the history has no gpu with pid=1, which has no label pid$"):
+        store.past(asked(pid="1"))
 
 
 def test_a_gpu_without_a_value_in_that_time_still_has_its_events(opened: Home) -> None:
