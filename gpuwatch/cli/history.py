@@ -23,7 +23,7 @@ from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, ask
 from gpuwatch.cli.happened import line, when
 from gpuwatch.config import ConfigError
 from gpuwatch.export.chosen import read_with
-from gpuwatch.export.history import LEAST, MOST, PATH, HistoryDocument, Line
+from gpuwatch.export.history import LEAST, MOST, NAMES, PATH, HistoryDocument, Line
 from gpuwatch.model.escape import printable, visible
 from gpuwatch.model.moment import moment
 from gpuwatch.model.quantity import DURATION, duration
@@ -76,13 +76,19 @@ def asked(args: argparse.Namespace) -> dict[str, str]:
         raise ConfigError("--limit", "", f"expected a number from {LEAST} to {MOST}, got {args.limit}")
     if args.limit is not None or not args.json:
         query["limit"] = str(args.limit or ROWS)
+    query |= {name: value for name, value in (("gpu", args.gpu), ("target", args.target)) if value is not None}
     for label in args.label:
         name, equals, value = label.partition("=")
-        if not name or not equals or name in query:
+        if not name or not equals:
             raise ConfigError("--label", "", f"expected a label and its value, such as device=nvme0n1, got {label[:40]!r}")
+        if name in NAMES:
+            how = "the first argument" if name == "metric" else f"the option --{name}"
+            raise ConfigError("--label", "", f"{name} is no label: it is {how}")
+        if name in query:
+            said = "by --gpu and by --label" if name == "gpu" and args.gpu is not None else "twice"
+            raise ConfigError("--label", "", f"{name[:40]} is given {said}; one value is looked for")
         query[name] = value
-    given = {"gpu": args.gpu, "target": args.target}
-    return query | {name: value for name, value in given.items() if value is not None}
+    return query
 
 
 def instant(option: str, text: str) -> str:

@@ -185,7 +185,18 @@ def test_where_there_is_nothing_it_says_why(store: Store, served: Served, capsys
             ["power_watts", "--label", "gpu"],
             "gpuwatch history: --label: expected a label and its value, such as device=nvme0n1, got 'gpu'\n",
         ),
-        (["power_watts", "--label", "metric=x"], "gpuwatch history: --label: expected a label and its value"),
+        (["power_watts", "--label", "metric=x"], "gpuwatch history: --label: metric is no label: it is the first argument\n"),
+        (["power_watts", "--label", "until=5"], "gpuwatch history: --label: until is no label: it is the option --until\n"),
+        (["power_watts", "--label", "limit=99"], "gpuwatch history: --label: limit is no label: it is the option --limit\n"),
+        (["power_watts", "--label", "target=x"], "gpuwatch history: --label: target is no label: it is the option --target\n"),
+        (
+            ["power_watts", "--label", "gpu=0", "--gpu", "1"],
+            "gpuwatch history: --label: gpu is given by --gpu and by --label; one value is looked for\n",
+        ),
+        (
+            ["power_watts", "--label", "gpu=0", "--label", "gpu=1"],
+            "gpuwatch history: --label: gpu is given twice; one value is looked for\n",
+        ),
         (["power_watts", "--label", "sinse=x"], "gpuwatch history: 'sinse' is not known here; for power_watts known are "),
         (
             ["power_watts", "--label", "uuid=\udcff"],
