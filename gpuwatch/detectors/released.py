@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from gpuwatch.catalogue.gpu import DRIVER, RELEASED_SINCE, RELEASED_UNTIL
 from gpuwatch.catalogue.xids import xid
 from gpuwatch.detectors import causes
-from gpuwatch.model.event import Event
+from gpuwatch.model.event import WHILE_RELEASED, Event
 from gpuwatch.model.view import View
 
-MARK = "released"  # the fact that marks them
 SUBJECTS = frozenset({"gpu", "driver", "nvswitch", "pci"})  # what people work at meanwhile; disks and memory fail all the same
 LASTING_KINDS = frozenset({"ecc", "bar_unassigned"})
 LASTING = frozenset({54, 156})  # a power cable that is not plugged in; a part of the chip that was retired
@@ -44,7 +43,7 @@ def marked(event: Event, release: Span) -> Event:
         return event
     if event.kind in LASTING_KINDS or (event.kind == "xid" and is_lasting(event.code)):
         return event
-    return replace(event, facts={**event.facts, MARK: "yes"})
+    return replace(event, facts={**event.facts, WHILE_RELEASED: "yes"})
 
 
 def is_lasting(code: int | None) -> bool:
@@ -54,4 +53,4 @@ def is_lasting(code: int | None) -> bool:
 
 def is_explained(event: Event) -> bool:
     """Say whether nothing comes of an event. That the driver wants nothing done any more is true whoever made it so."""
-    return MARK in event.facts and not causes.is_end(event)
+    return WHILE_RELEASED in event.facts and not causes.is_end(event)

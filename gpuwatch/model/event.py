@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from gpuwatch.model.alert import Severity
 
 WORDS_LIMIT = 400  # characters of `words`
+WHILE_RELEASED = "released"  # the fact that marks what a release of the GPUs explains
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
