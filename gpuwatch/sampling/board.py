@@ -34,7 +34,6 @@ class Cadence(msgspec.Struct, frozen=True):
         return max(3 * self.period, self.deadline + self.period)
 
 
-ORDER = attrgetter("rank")
 DEFAULT: Mapping[Tier, Cadence] = {
     Tier.FAST: Cadence(1, 5),
     Tier.NORMAL: Cadence(10, 5),
@@ -49,6 +48,9 @@ class Kept(msgspec.Struct):
     until: float
     rank: tuple[int, float]
     why: Absence = Absence.LATE  # why its values are absent after that
+
+
+TRUSTED_FIRST = attrgetter("rank")  # the order in which readings of one target are merged
 
 
 class Place(msgspec.Struct):
@@ -174,7 +176,7 @@ def merge(all_kept: Iterable[Kept], mono: float) -> tuple[Entry, float]:
     A value of any reading that counts wins over an absence; of two values, or two absences, that of the more trusted source,
     then the newer. What only a late reading knew is LATE; that a device will never have it stays true.
     """
-    kept = sorted(all_kept, key=ORDER)
+    kept = sorted(all_kept, key=TRUSTED_FIRST)
     current = [one for one in kept if mono < one.until]
     late = [one for one in kept if mono >= one.until]
     values: dict[Metric, float] = {}
