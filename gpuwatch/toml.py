@@ -15,6 +15,7 @@ else:
     import tomli as tomllib
 
 DEPTH = 16  # tables in tables; ours need 4
+LINE, DOTS = 1_024, 32  # characters of a line, and dots in it, in a file of a user: no storage.conf has half as many
 DIGITS = "cannot be used: a number in it is too large"
 
 
@@ -29,9 +30,28 @@ class TableError(Exception):
 def read(path: Path) -> dict[str, Any]:
     """Return the table in a file; raises TableError."""
     try:
-        table: dict[str, Any] = tomllib.loads(text(path))
+        return parsed(text(path))
     except UnreadableError as error:
         raise TableError("", error.problem) from None
+
+
+def modest(content: bytes) -> dict[str, Any]:
+    """Return the table in what any user may have written, refused where it could take long to read; raises TableError.
+
+    The parser walks every part of a key anew for each of its parts, and those of a heading for each line below it.
+    """
+    if any(len(line) > LINE or line.count(b".") > DOTS for line in content.splitlines()):
+        raise TableError("", "has a line that is too long")
+    try:
+        return parsed(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise TableError("", f"is not UTF-8 text (byte {error.start})") from None
+
+
+def parsed(content: str) -> dict[str, Any]:
+    """Return the table in a text; raises TableError."""
+    try:
+        table: dict[str, Any] = tomllib.loads(content)
     except RecursionError:
         raise TableError("", "is nested too deeply") from None
     except tomllib.TOMLDecodeError as error:

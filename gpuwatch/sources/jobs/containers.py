@@ -8,10 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch import plainfile
 from gpuwatch.model.escape import printable
 from gpuwatch.sources import sysfs
-from gpuwatch.sources.jobs import storage
+from gpuwatch.sources.jobs import foreign, storage
 from gpuwatch.sources.jobs.home import Home
 
 GOOD_FOR = 3600.0  # seconds for which a name holds
@@ -68,7 +67,7 @@ def find(root: Path, home: Home) -> tuple[Named, float]:
         except PermissionError:
             whose = f" of user {home.uid}" if home.uid else ""
             problems.append(f"no permission for the runtime's state files{whose}")
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        except OSError:
             continue
         else:
             if found is not None:
@@ -81,10 +80,10 @@ def docker(root: Path, home: Home) -> Named | None:
     denied = False
     for place in storage.docker(root, home.uid):
         try:
-            found = msgspec.json.decode(raw(place / "containers" / home.container / "config.v2.json"), type=Docker)
+            found = foreign.document(place / "containers" / home.container / "config.v2.json", home.uid, Docker)
         except PermissionError:
             denied = True
-        except FileNotFoundError:
+        except OSError:
             continue
         else:
             if found.name:
@@ -99,10 +98,10 @@ def oci(root: Path, home: Home) -> Named | None:
     denied = False
     for folder in bundles(root, home.container):
         try:
-            annotations = msgspec.json.decode(raw(folder / "config.json"), type=Oci).annotations
+            annotations = foreign.document(folder / "config.json", home.uid, Oci).annotations
         except PermissionError:
             denied = True
-        except FileNotFoundError:
+        except OSError:
             continue
         else:
             for keys in ANNOTATIONS:
@@ -131,10 +130,10 @@ def podman(root: Path, home: Home) -> Named | None:
     denied = False
     for file in storage.podman(root, home.uid):
         try:
-            listed = msgspec.json.decode(raw(file), type=list[Podman])
+            listed = foreign.document(file, home.uid, list[Podman])
         except PermissionError:
             denied = True
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        except OSError:
             continue
         else:
             names = next((one.names for one in listed if one.id == home.container), [])
@@ -154,8 +153,3 @@ def pod(root: Path, home: Home) -> Named | None:
         if len(parts) == 3 and parts[2] == home.pod:
             return Named(pod=printable(parts[1]), namespace=printable(parts[0]))
     return None
-
-
-def raw(path: Path) -> bytes:
-    """Return the bytes of a state file; raises OSError."""
-    return plainfile.raw(path, plainfile.LIMIT)

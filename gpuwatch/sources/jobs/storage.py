@@ -4,13 +4,13 @@ Their configuration may put it anywhere. A user's is below his home, which only 
 that hangs: who asks has a thread that may be lost (`lookups.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import msgspec
 
-from gpuwatch import plainfile, toml
-from gpuwatch.sources.jobs import owners
+from gpuwatch import toml
+from gpuwatch.sources.jobs import foreign, owners
 
 DOCKER = ("var/lib/docker", "var/snap/docker/common/var-lib-docker")
 DOCKER_HOME = ".local/share/docker"
@@ -35,8 +35,8 @@ def docker(root: Path, uid: str) -> Iterator[Path]:
         return
     file = root / "etc/docker/daemon.json" if home is None else home / ".config/docker/daemon.json"
     try:
-        said = msgspec.json.decode(plainfile.raw(file, plainfile.LIMIT), type=Daemon)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        said = foreign.document(file, uid, Daemon, foreign.SETTINGS)
+    except OSError:
         said = Daemon()
     for place in (said.data_root, said.graph, *(DOCKER if home is None else ())):
         if place:
@@ -50,10 +50,11 @@ def podman(root: Path, uid: str) -> Iterator[Path]:
     home = folder(root, uid)
     if uid and home is None:
         return
-    asked = [(root / file, "graphroot" if home is None else "rootless_storage_path") for file in STORAGE]
+    name = "graphroot" if home is None else "rootless_storage_path"
+    stores = [root / place.lstrip("/") for file in STORAGE for place in said_in(root / file, "", (name,), root, uid)]
     if home is not None:
-        asked += [(home / ".config/containers/storage.conf", name) for name in ("graphroot", "rootless_storage_path")]
-    stores = [root / place.lstrip("/") for file, name in asked for place in said_in(file, name, root, uid)]
+        his = home / ".config/containers/storage.conf"
+        stores += [root / place.lstrip("/") for place in said_in(his, uid, ("graphroot", "rootless_storage_path"), root, uid)]
     stores.append(root / PODMAN if home is None else home / PODMAN_HOME)
     for store in dict.fromkeys(stores):
         for driver in DRIVERS:
@@ -67,14 +68,15 @@ def folder(root: Path, uid: str) -> Path | None:
     return root / found.lstrip("/") if found.startswith("/") else None
 
 
-def said_in(file: Path, name: str, root: Path, uid: str) -> Iterator[str]:
-    """Yield the path that a storage.conf gives, with what podman fills in."""
+def said_in(file: Path, owner: str, names: Collection[str], root: Path, uid: str) -> Iterator[str]:
+    """Yield the paths that a storage.conf gives under these names, with what podman fills in; `owner` is "" for root's file."""
     try:
-        table = toml.read(file).get("storage", {})
-    except toml.TableError:
+        table = toml.modest(foreign.raw(file, owner, foreign.SETTINGS)).get("storage", {})
+    except (OSError, toml.TableError):
         return
-    place = table.get(name) if isinstance(table, dict) else None
-    if isinstance(place, str) and place:
-        home = owners.home(root, int(uid)) if uid else "/root"
-        user = owners.listed(root, int(uid)) if uid else "root"
-        yield place.replace("$HOME", home).replace("$UID", uid or "0").replace("$USER", user)
+    for name in names:
+        place = table.get(name) if isinstance(table, dict) else None
+        if isinstance(place, str) and place:
+            home = owners.home(root, int(uid)) if uid else "/root"
+            user = owners.listed(root, int(uid)) if uid else "root"
+            yield place.replace("$HOME", home).replace("$UID", uid or "0").replace("$USER", user)
