@@ -5,55 +5,40 @@ subjects rest, and nothing about GPUs is told. A release that outlives its time 
 installer is at work: attaching then would get into its way, and the driver that is missing is no fault.
 
 The last release is remembered when it is over: what the kernel log tells of its time may come late, and after a restart again
-(`detectors/released.py`).
+(`detectors/released.py`). A wall clock that is set meanwhile takes the start along; one that goes back behind the end makes the
+time of the release void, since that is passed once more: an error too much is better than one too few.
 """
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from gpuwatch import catalogue
-from gpuwatch.catalogue.gpu import DCGM, DRIVER, DRIVER_STATE, GPUS, RELEASED_SINCE, RELEASED_UNTIL
+from gpuwatch.catalogue.gpu import DCGM, DRIVER, GPUS
 from gpuwatch.catalogue.host import PCI
 from gpuwatch.daemon import attached
+from gpuwatch.daemon.kept import STATE, VERSION, Kept, clock_time, of_driver, read, silence
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.escape import printable
 from gpuwatch.model.event import WORDS_LIMIT, Event
 from gpuwatch.model.metric import Subject
-from gpuwatch.model.reading import Fault, Reading, Tier
-from gpuwatch.model.silence import DAY, Matcher, Silence
-from gpuwatch.model.target import Target
+from gpuwatch.model.reading import Reading
+from gpuwatch.model.silence import Silence
 from gpuwatch.model.view import View
 
 log = logging.getLogger("gpuwatch")
 
-STATE, VERSION = "release", 1
 SOURCES = ("nvml", "dcgm")  # whose numbers are of GPUs, and whose processes have them open
 SUBJECTS = frozenset(one for one in catalogue.SUBJECTS.values() if "uuid" in one.labels or one in (DRIVER, GPUS, DCGM, PCI))
 GRACE = 300.0  # seconds by which a release goes on while an installer is at work
 CLOSING = 2.0  # seconds in which the worker processes have ended, unless one is stuck in the kernel
 STORED = 1.0  # seconds that the disk may take beyond that
 LOOK = 0.25  # seconds between two looks at the clock
-OF_GPUS = (Matcher(name="gpu", value="", is_equal=False),)
-
-
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """A release, as it is stored. `is_over`: the GPUs are taken up again; `is_told`: and what has changed was told."""
-
-    since: float  # wall clock, as all times here
-    until: float
-    by: str
-    before: attached.Snapshot
-    is_over: bool = False
-    ended_by: str = ""
-    ended_at: float = 0.0
-    is_told: bool = False
-    waits_for: str = ""  # the installer for which it goes on beyond its time
+STEP = 1.0  # seconds by which the wall clock has to be off to have been set
 
 
 class Ticket(Protocol):
@@ -129,6 +114,7 @@ class Releasing:
         self._lock = threading.RLock()
         self._kept: Kept | None = None
         self._last: Kept | None = None  # the one before, which is over and told
+        self._since = 0.0  # monotonic: since then it is released
         self._until = 0.0  # monotonic: until then it is released, or since then attaching
         self._up_since: float | None = None  # monotonic: the driver is well again
         self._words = ""  # what the last attaching found
@@ -153,6 +139,7 @@ class Releasing:
                 left = seconds
                 seen = attached.snapshot(self._view()) if before is None else before.before  # else we have not seen them since
                 kept = Kept(since=wall, until=wall + seconds, by=by, before=seen)
+                self._since = began
             self._take(kept, began + left)
             ticket = self._keep()
             self._let_go()
@@ -200,12 +187,13 @@ class Releasing:
         """Return the driver's state while it is released, else look whether all is there again; for the judge, each beat."""
         self._recall()  # here too: a beat that remembers must not take Xids of a reset under release for stories
         with self._lock:
+            self._void()
             kept = self._kept
             if kept is None:
-                return [] if self._last is None else [of_driver(self._last, wall)]
+                return [] if self._last is None else [of_driver(self._last, wall, self._last.since)]
             if kept.is_over:
                 self._look(kept, wall)
-            return [of_driver(kept, wall)]
+            return [of_driver(kept, wall, self._began(kept))]
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -231,6 +219,7 @@ class Releasing:
                 self._last = kept
                 return
             wall, mono = self._clock.wall(), self._clock.mono()
+            self._since = mono - max(0.0, wall - kept.since)
             left = min(kept.until - wall, kept.until - kept.since)
             if kept.is_over:
                 self._engine.resting = SUBJECTS
@@ -267,17 +256,18 @@ class Releasing:
         for one in self._workers:
             one.pause()
         assert self._kept is not None
-        self._board.post(of_driver(self._kept, self._clock.wall()), self._clock.mono())
+        self._board.post(of_driver(self._kept, self._clock.wall(), self._began(self._kept)), self._clock.mono())
 
     def _attach(self, by: str) -> None:
         assert self._kept is not None
-        over = msgspec.structs.replace(self._kept, is_over=True, ended_by=by, ended_at=self._clock.wall(), waits_for="")
+        since, now = self._began(self._kept), self._clock.wall()
+        over = msgspec.structs.replace(self._kept, since=since, is_over=True, ended_by=by, ended_at=now, waits_for="")
         self._take(over, self._clock.mono())
         self._keep()
         self._board.admit()
         for one in self._workers:
             one.go_on()
-        self._board.post(of_driver(self._kept, self._clock.wall()), self._clock.mono())
+        self._board.post(of_driver(over, now, since), self._clock.mono())
         log.info("the release of the GPUs is ended by %s", printable(by))
 
     def _look(self, kept: Kept, wall: float) -> None:
@@ -317,6 +307,24 @@ class Releasing:
         held = kept is not None and not kept.is_over
         self._silences.hold(silence(kept) if kept is not None and held else None)
 
+    def _began(self, kept: Kept) -> float:
+        """Return when it began by the wall clock of now, which may have been set since; once it is over that is settled."""
+        began = self._clock.wall() - (self._clock.mono() - self._since)
+        return kept.since if kept.is_over or abs(began - kept.since) < STEP else began
+
+    def _void(self) -> None:
+        """Have a release that is over explain nothing any more once the wall clock is behind its end, over restarts too."""
+        was = self._last if self._kept is None else self._kept
+        if was is None or not was.is_over or was.is_void or self._clock.wall() >= was.ended_at:
+            return
+        void = msgspec.structs.replace(was, is_void=True)
+        if self._kept is None:
+            self._last = void
+        else:
+            self._kept = void
+        self._store.save_state(STATE, VERSION, msgspec.msgpack.encode(void))
+        log.info("the clock was set back behind the end of the last release: what the kernel log tells is not explained by that")
+
     def _keep(self) -> Ticket:
         return self._store.save_state(STATE, VERSION, msgspec.msgpack.encode(self._kept))
 
@@ -326,48 +334,3 @@ class Releasing:
 
     def _view(self) -> View:
         return self._board.view(self._clock.wall(), self._clock.mono())
-
-
-def of_driver(kept: Kept, wall: float) -> Reading:
-    """Return what is said of the driver while it is released; once that is over, only when it was."""
-    values = {RELEASED_SINCE: min(kept.since, kept.ended_at if kept.is_over else wall)}  # the clock may have been set back
-    values |= {RELEASED_UNTIL: kept.ended_at} if kept.is_over else DRIVER_STATE.at("released")
-    words = f"released until {clock_time(kept.until)} by {kept.by}"
-    if kept.waits_for:
-        words += f", while {kept.waits_for} is at work"
-    return Reading(
-        source="own",
-        tier=Tier.FAST,
-        target=Target(subject=DRIVER, key=""),
-        at=wall,
-        took=0.0,
-        values=values,
-        fault=None if kept.is_over else Fault("released", words),
-    )
-
-
-def silence(kept: Kept) -> Silence:
-    """Return what keeps alerts about GPUs from being told meanwhile."""
-    return Silence(
-        id=STATE, matchers=OF_GPUS, starts_at=kept.since, ends_at=kept.until, author=kept.by, comment="the GPUs are released"
-    )
-
-
-def read(stored: tuple[int, bytes] | None) -> Kept | None:
-    """Return what was stored, None where nothing is released or it cannot be read."""
-    if stored is None or not stored[1]:
-        return None
-    version, blob = stored
-    try:
-        if version == VERSION:
-            return msgspec.msgpack.decode(blob, type=Kept)
-    except msgspec.MsgspecError:
-        pass
-    log.warning("whether the GPUs were released cannot be read: they are taken up")
-    return None
-
-
-def clock_time(wall: float) -> str:
-    """Write a time for people: of day where that is within twelve hours, else with its date."""
-    found = time.localtime(wall)
-    return time.strftime("%H:%M" if abs(wall - time.time()) < DAY / 2 else "%Y-%m-%d %H:%M", found)

@@ -1,9 +1,10 @@
 """A wall clock that is set by hours or years while the daemon runs moves stamps and nothing else.
 
-The wall clock of the daemon and its workers is the test's, the monotonic clock is the machine's. Both stories are told at the
+The wall clock of the daemon and its workers is the test's, the monotonic clock is the machine's. All stories are told at the
 same time.
 """
 
+import json
 import sqlite3
 import threading
 import time
@@ -107,9 +108,28 @@ def future(folder: Path, receiver: Receiver, clock: WrongClock) -> None:
             assert state.execute("SELECT count(*) FROM incident WHERE ended_at IS NULL").fetchone() == (1,)
 
 
+def released(folder: Path, receiver: Receiver, clock: WrongClock) -> None:
+    """A release while the clock is an hour ahead, and an error of a GPU once it is right again, in that time."""
+    with GpuServer(folder, gpus=2, receiver=receiver, environ=clock.environ) as server:
+        server.wait_up(2)
+        assert server.daemon.client.post("/api/v1/release", b'{"seconds": 60}').status == 200
+        clock.by(HOUR)
+        until_wrong(server, HOUR)
+        assert server.daemon.client.post("/api/v1/resume", b"{}").status == 200
+        server.wait_up(2)
+        clock.by(0)
+        until(lambda: server.said("the clock was set back behind the end of the last release") == 1)
+        server.nvml.xid(1, 119)
+        (message,) = (got.json for got in receiver.wait(1, PATIENCE))
+        assert [(alert["rule"], alert["labels"]["gpu"]) for alert in message["alerts"]] == [("gpu_errors", "1")]
+        events = json.loads(server.daemon.get("/api/v1/events")[1])["events"]
+        assert [event["facts"].get("released") for event in events if event["kind"] == "xid"] == [None]
+        assert server.daemon.stop() == 0
+
+
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[None]]]:
-    """Tell both stories."""
+    """Tell all stories."""
 
     library = build(tmp_path_factory.mktemp("library"))
 
@@ -119,7 +139,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
             story(folder, receiver, WrongClock(library, folder))
 
     with ThreadPoolExecutor() as pool:
-        yield {story.__name__: pool.submit(tell, story) for story in (future, steps)}
+        yield {story.__name__: pool.submit(tell, story) for story in (future, steps, released)}
 
 
 def test_a_start_years_in_the_future_deletes_nothing_and_tells_at_most_one_repeat(told: dict[str, Future[None]]) -> None:
@@ -130,3 +150,7 @@ def test_steps_of_hours_and_years_fire_clear_and_repeat_nothing_and_sampling_kee
     told: dict[str, Future[None]],
 ) -> None:
     told["steps"].result()
+
+
+def test_a_clock_that_is_set_back_after_a_release_silences_no_error(told: dict[str, Future[None]]) -> None:
+    told["released"].result()

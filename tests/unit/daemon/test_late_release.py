@@ -9,7 +9,8 @@ from gpuwatch.catalogue.gpu import DRIVER, RELEASED_SINCE
 from gpuwatch.daemon.attached import Snapshot
 from gpuwatch.daemon.beat import Beat
 from gpuwatch.daemon.inbox import Inbox
-from gpuwatch.daemon.releasing import STATE, VERSION, Kept, Releasing
+from gpuwatch.daemon.kept import STATE, VERSION, Kept
+from gpuwatch.daemon.releasing import Releasing
 from gpuwatch.model.alert import Incident, Transition
 from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.metric import Metric, Subject

@@ -251,6 +251,45 @@ def test_a_clock_that_is_set_back_meanwhile_takes_the_start_along(host: Host) ->
     assert host.span() == (now, now)
 
 
+def test_a_clock_that_is_set_meanwhile_makes_the_time_of_a_release_no_longer_and_no_shorter(host: Host) -> None:
+    host.releasing.release(600, "root")
+    for step in (3600.0, -7200.0):
+        host.clock.forward(10)
+        host.clock.step(step)
+    ends = host.clock.wall()
+    assert host.span() == (ends - 20, None)
+    host.releasing.resume("root")
+    assert host.span() == (ends - 20, ends)
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_a_clock_that_goes_back_behind_the_end_of_a_release_makes_its_time_void_for_good(host: Host, *, is_told: bool) -> None:
+    began = host.clock.wall()
+    host.releasing.release(600, "root")
+    host.clock.forward(30)
+    host.releasing.resume("root")
+    host.clock.forward(61 if is_told else 1)
+    assert (host.span(), host.state()) == ((began, began + 30), "attached" if is_told else "attaching")
+    host.clock.step(-80 if is_told else -2)
+    assert host.span() == (None, None)
+    host.clock.forward(100)
+    assert host.span() == (None, None)
+    host.restart()
+    assert host.span() == (None, None)
+
+
+def test_a_clock_that_goes_back_while_nobody_looks_makes_it_void_too(host: Host) -> None:
+    host.releasing.release(600, "root")
+    host.clock.forward(30)
+    host.releasing.resume("root")
+    host.clock.forward(61)
+    host.beat()
+    host.releasing.stop()
+    host.clock.step(-80)
+    host.restart()
+    assert (host.state(), host.span()) == ("attached", (None, None))
+
+
 @pytest.mark.parametrize("step", [-86400.0, 86400.0])
 def test_it_lasts_as_long_as_it_was_made_for_whatever_the_wall_clock_does(host: Host, step: float) -> None:
     host.releasing.release(600, "root")
