@@ -119,13 +119,14 @@ class Daemon:
             self.beat.tick()
 
     def start(self) -> None:
-        """Start every room: the worker processes first, since they take longest, what remembers next, the schedule last.
+        """Start every room: the worker processes first, since they take longest, then HTTP, what remembers, the schedule last.
 
-        Only the workers that open GPUs wait for the alert memory, which says whether these are released.
+        Only the workers that open GPUs wait for the alert memory, which says whether these are released. HTTP waits for no disk.
         """
         for asked in self.collectors:
             if asked.collector.name not in HOLDING:
                 asked.collector.start()
+        self.server.start()
         self.notes += self.store.start()
         self.releasing.start()
         for asked in self.collectors:
@@ -140,7 +141,6 @@ class Daemon:
             log.warning("%s", words)
         self.beat = self.judge()
         self.eager_until = self.clock.mono() + EAGER
-        self.server.start()
         self.notifier.start()
         self.beat.start()
         for (period, delay), ticks in ticking(self.collectors, self.beat.tick, self.notifier.tick).items():

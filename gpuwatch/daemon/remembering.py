@@ -1,7 +1,7 @@
 """What survives a restart: what detectors and rules remember, open incidents, and what the last run knew when it ended.
 
-It is taken over once: at the start, or where the disk lets itself be read only later, by the judge's thread then. Until it
-is, this run saves nothing of its own, so that what lies on the disk is not lost to a start in a bad moment.
+It is taken over once: at the start, or where the disk lets itself be read only later, by the judge's thread then, which is not
+held up for it. Until it is, this run saves nothing of its own, so that what lies on the disk outlives a start in a bad moment.
 """
 
 import json
@@ -35,7 +35,8 @@ RUN = "run"  # the name of the mark: which boot, and whether it was left in orde
 RULES = "rules"
 VERSION = 1
 HELD = 4096  # events; as many as wait for one beat
-PATIENCE = 6.0  # seconds that the history may take to say what it last knew
+PATIENCE = 6.0  # seconds that disk and pstore may take to say how the last boot ended
+BRIEF = 0.5  # seconds of them that a beat waits: mostly all is read by then, and if not, the page goes on
 
 
 class Memory(Protocol):
@@ -118,6 +119,8 @@ class Remembering:
         self._build, self._boot, self._left, self._runner = build, boot, left, build(None)
         self._store, self._engine, self._incidents, self._notifier = store, engine, incidents, notifier
         self._has_run = False
+        self._ending: Ending | None = None
+        self._look_until = 0.0  # monotonic
         self._saving: dict[str, tuple[Ticket, bytes]] = {}  # states of detectors that are not known to be on disk, by name
         self._held: deque[Event] = deque(maxlen=HELD)
         self.is_whole = False  # what earlier runs left has been taken over
@@ -143,15 +146,17 @@ class Remembering:
         return self._runner.problem()
 
     def recall(self, mono: float, wall: float) -> None:
-        """Take over what earlier runs left, once it can be read; between two beats."""
+        """Take over what earlier runs left, once it can be read, and it is known how it ended; between two beats."""
         if self.is_whole or not self._store.remembers:
             return
-        self.is_whole = True
         known = last_run(self._store)
         if has_died(known, self._boot):
-            looks = Ending(self._store, known, self._left)
-            looks.is_over(PATIENCE)  # a disk that hangs must not hold us up
-            known = looks.found()
+            if self._ending is None:
+                self._ending, self._look_until = Ending(self._store, known, self._left), mono + PATIENCE
+            if not self._ending.is_over(BRIEF) and mono < self._look_until:
+                return
+            known = self._ending.found()
+        self.is_whole = True
         present, self._runner = self._runner, self._build(known)
         if known is not None and known.crash:
             self._held.append(crash(known, wall))

@@ -16,7 +16,7 @@ from gpuwatch.daemon.ending import LATE, Ending
 from gpuwatch.daemon.remembering import PATIENCE as LOOKED_FOR
 from gpuwatch.daemon.remembering import Remembering, has_died, last_run
 from gpuwatch.detectors.accumulate import State as Sums
-from gpuwatch.detectors.reboot import Before
+from gpuwatch.detectors.reboot import Before, Reboot
 from gpuwatch.detectors.usage import Book, State, Usage
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
@@ -253,6 +253,31 @@ def test_what_cannot_be_looked_for_has_a_reason_and_costs_nothing_else(
     whole = Before("boot-0", False, 5_020.0, power_watts=300.0, crash="Kernel panic", errors=("Xid 79 (GPU-5)",))
     assert before(store, "boot-1", left) == msgspec.structs.replace(whole, **lost)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_beats_go_on_while_disk_and_pstore_hang_and_what_happens_meanwhile_is_judged_again() -> None:
+    over, store, seen = threading.Event(), marked(Store(hangs=threading.Event())), list[tuple[str, ...]]()
+
+    def hangs(since: float) -> Dump:
+        over.wait(PATIENCE)
+        return Dump()
+
+    here = run(store, Listening(seen), left=hangs)
+    event = Event(source="kernel", kind="mce", severity=Severity.WARNING, at=0.0, words="told")
+    for mono, events in ((0.0, (event,)), (LOOKED_FOR - 0.1, ())):
+        here.recall(mono, 6_000 + mono)
+        assert not here.is_whole
+        here.run(View(mono, {}, events), mono)
+        here.save(mono, mono)
+    assert store.blobs.keys() == {"run"}  # that of the last boot
+    here.recall(LOOKED_FOR, 6_000 + LOOKED_FOR)
+    here.run(View(LOOKED_FOR, {}), LOOKED_FOR)
+    assert (here.is_whole, seen, store.asked) == (True, [("told",), (), ("told",)], [(4_400.0, 5_300.0)])
+    (reboot,) = [one for one in here._runner.detectors if isinstance(one, Reboot)]
+    assert reboot.before == Before("boot-0", False, 5_000.0, unread=LATE, unsampled=LATE)
+    over.set()
+    assert store.hangs is not None
+    store.hangs.set()
 
 
 def test_what_the_kernel_left_and_what_was_told_before_come_into_one() -> None:
