@@ -1,5 +1,6 @@
 """Take the GPUs up again after `gpuwatch release`, and say what has changed: driver, GPUs, VBIOS, MIG layout.
 
+That it is not stored yet, since the disk does not answer, is said.
 Exit code 1: the daemon refuses, or the driver is not back; 2: something in the command is wrong; 3: no daemon answers.
 
 example: gpuwatch resume
@@ -32,6 +33,9 @@ def run(args: argparse.Namespace) -> int:
 def resumed(args: argparse.Namespace, client: Client, out: TextIO) -> int:
     """Ask, and say what has changed; raises what `ask.conversation` takes."""
     answer = ask.granted(args, PLACE, client.post("/api/v1/resume", b"{}", ask.PATIENCE), changes=True).json()
+    if not answer.get("stored", True):
+        words = "it is not stored yet, the disk does not answer: a restart of the daemon would release them again"
+        print(f"{PLACE}: {words}", file=sys.stderr)
     if not answer["was_released"] and answer["state"] == "attached":
         print("the GPUs were not released", file=out)
         return 0

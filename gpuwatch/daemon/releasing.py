@@ -95,7 +95,7 @@ class Workers(Protocol):
 
 
 class Releasing:
-    """Whether the GPUs are ours. Any thread may call; only `release` waits, for the processes to end."""
+    """Whether the GPUs are ours. Any thread may call; only `release` and `resume` wait: for processes to end, and the disk."""
 
     def __init__(
         self,
@@ -152,15 +152,19 @@ class Releasing:
         return {"already": already, "stuck": stuck, "stored": stored, **self.state(), "until": kept.until, "by": kept.by}
 
     def resume(self, by: str) -> dict[str, Any]:
-        """Take the GPUs up again; what has changed is known some seconds later (`state`)."""
+        """Take the GPUs up again, and wait until that is stored; what has changed is known some seconds later (`state`)."""
+        ticket: Ticket | None = None
         with self._lock:
             was = self._kept is not None and not self._kept.is_over
             if was:
-                self._attach(by)
+                ticket = self._attach(by)
+            elif self._kept is not None or self._last is not None:  # somebody asks once more, perhaps since it was not stored
+                ticket = self._keep()
             elif not self._recalled:  # what an earlier run left cannot be read yet: it is ended all the same
                 self._recalled = True
-                self._store.save_state(STATE, VERSION, b"")
-        return {"was_released": was, **self.state()}
+                ticket = self._store.save_state(STATE, VERSION, b"")
+        stored = ticket is None or ticket.wait(STORED)
+        return {"was_released": was, "stored": stored, **self.state()}
 
     def state(self) -> dict[str, Any]:
         """Return how it stands: `released`, `attaching` or `attached`, and what the last attaching found."""
@@ -258,17 +262,18 @@ class Releasing:
         assert self._kept is not None
         self._board.post(of_driver(self._kept, self._clock.wall(), self._began(self._kept)), self._clock.mono())
 
-    def _attach(self, by: str) -> None:
+    def _attach(self, by: str) -> Ticket:
         assert self._kept is not None
         since, now = self._began(self._kept), self._clock.wall()
         over = msgspec.structs.replace(self._kept, since=since, is_over=True, ended_by=by, ended_at=now, waits_for="")
         self._take(over, self._clock.mono())
-        self._keep()
+        ticket = self._keep()
         self._board.admit()
         for one in self._workers:
             one.go_on()
         self._board.post(of_driver(over, now, since), self._clock.mono())
         log.info("the release of the GPUs is ended by %s", printable(by))
+        return ticket
 
     def _look(self, kept: Kept, wall: float) -> None:
         """Tell once what has changed, when all is there again or is not to be waited for any longer."""
@@ -299,7 +304,7 @@ class Releasing:
         log.info("after the release: %s", self._words)
         self._take(None, 0.0)
         self._last = msgspec.structs.replace(kept, is_told=True)
-        self._store.save_state(STATE, VERSION, msgspec.msgpack.encode(self._last))
+        self._keep()
 
     def _take(self, kept: Kept | None, until: float) -> None:
         self._kept, self._until, self._up_since = kept, until, None
@@ -322,11 +327,11 @@ class Releasing:
             self._last = void
         else:
             self._kept = void
-        self._store.save_state(STATE, VERSION, msgspec.msgpack.encode(void))
+        self._keep()
         log.info("the clock was set back behind the end of the last release: what the kernel log tells is not explained by that")
 
     def _keep(self) -> Ticket:
-        return self._store.save_state(STATE, VERSION, msgspec.msgpack.encode(self._kept))
+        return self._store.save_state(STATE, VERSION, msgspec.msgpack.encode(self._kept or self._last))
 
     def _stuck(self) -> list[str]:
         """Return our processes that are still there."""

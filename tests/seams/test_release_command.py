@@ -41,7 +41,7 @@ class Gpus(Releasing):
         """Take up."""
         was, self.now = self.now == "released", "attaching" if self.now == "released" else self.now
         super().resume(by)
-        return {"was_released": was, **self.state()}
+        return {"was_released": was, "stored": self.stored, **self.state()}
 
     def state(self) -> dict[str, Any]:
         """Return how it stands, and come nearer to the end."""
@@ -195,6 +195,13 @@ def test_resume_waits_until_all_is_there_and_says_what_has_changed(served: Serve
     assert capsys.readouterr().out == f"the GPUs are read again: {gpus.found}\n"
     assert run(served, "resume") == 0
     assert capsys.readouterr().out == "the GPUs were not released\n"
+
+
+def test_a_resume_that_is_not_stored_is_said(served: Served, gpus: Gpus, capsys: Said) -> None:
+    gpus.now, gpus.stored = "released", False
+    assert [run(served, "resume"), run(served, "resume")] == [0, 0]
+    said = "gpuwatch resume: it is not stored yet, the disk does not answer: a restart of the daemon would release them again\n"
+    assert capsys.readouterr().err == said * 2
 
 
 def test_a_driver_that_is_not_back_is_a_found_problem(served: Served, gpus: Gpus, capsys: Said) -> None:

@@ -28,7 +28,7 @@ class Disk:
     """The store: what is saved is there at once, unless nothing can be read yet."""
 
     def __init__(self) -> None:
-        self.remembers = True
+        self.remembers = self.takes = True
         self.kept: dict[str, tuple[int, bytes]] = {}
 
     def load_state(self, name: str) -> tuple[int, bytes] | None:
@@ -41,8 +41,8 @@ class Disk:
         return self
 
     def wait(self, seconds: float) -> bool:
-        """It is on the disk."""
-        return seconds > 0
+        """Say whether it is on the disk."""
+        return seconds > 0 and self.takes
 
 
 class Crew:
@@ -334,6 +334,22 @@ def test_what_this_run_was_told_stands_against_what_an_earlier_one_left(host: Ho
     host.disk.remembers = True
     host.restart()
     assert (host.state(), host.crew.is_paused) == ("attached", False)
+
+
+def test_that_a_resume_is_not_stored_is_said_until_it_is(host: Host) -> None:
+    assert host.releasing.resume("root")["stored"]
+    host.shows(A)
+    host.releasing.release(600, "root")
+    host.disk.takes = False
+    assert host.releasing.resume("root")["stored"] is False
+    assert host.releasing.resume("root")["stored"] is False
+    host.shows(A)
+    host.beat()
+    assert (host.state(), host.releasing.resume("root")["stored"]) == ("attached", False)
+    host.disk.takes = True
+    assert host.releasing.resume("root")["stored"]
+    host.restart()
+    assert host.state() == "attached"
 
 
 @pytest.mark.parametrize("kept", [(2, b"x"), (1, b"x"), (1, b"\x80")])
