@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.event import Event
@@ -15,6 +16,7 @@ from gpuwatch.sampling.supervisor import Supervisor
 from tests.fakes.scripted import Stage
 from tests.fakes.until import PATIENCE, until
 
+Kind = TypeVar("Kind", Supervisor, Probe)
 QUICK = Patience(deadline=1.0, start=20, grace=0.3, first=0.01, limit=0.05, steady=60)
 
 
@@ -31,8 +33,24 @@ class Scene:
         self, *sources: str, patience: Patience = QUICK, spawn: Callable[[str], Process] | None = None, find: Find = orphans
     ) -> Supervisor:
         """Start a supervisor."""
-        crew = Supervisor(
-            "gpuwatch-test",
+        return self._started(Supervisor, "gpuwatch-test", sources, patience=patience, spawn=spawn, find=find)
+
+    def probe(self, *sources: str, patience: Patience = QUICK, spawn: Callable[[str], Process] | None = None) -> Probe:
+        """Start a probe."""
+        return self._started(Probe, "gpuwatch-probe", sources, patience=patience, spawn=spawn, find=orphans)
+
+    def _started(
+        self,
+        kind: type[Kind],
+        name: str,
+        sources: tuple[str, ...],
+        *,
+        patience: Patience,
+        spawn: Callable[[str], Process] | None,
+        find: Find,
+    ) -> Kind:
+        crew = kind(
+            name,
             sources,
             config=self.stage.config,
             post=self.came.append,
@@ -41,22 +59,6 @@ class Scene:
             patience=patience,
             spawn=spawn or self.stage.spawn,
             find=find,
-        )
-        self.crews.append(crew)
-        crew.start()
-        return crew
-
-    def probe(self, *sources: str, patience: Patience = QUICK, spawn: Callable[[str], Process] | None = None) -> Probe:
-        """Start a probe."""
-        crew = Probe(
-            "gpuwatch-probe",
-            sources,
-            config=self.stage.config,
-            post=self.came.append,
-            happened=self.told.append,
-            clock=SystemClock(),
-            patience=patience,
-            spawn=spawn or self.stage.spawn,
         )
         self.crews.append(crew)
         crew.start()
