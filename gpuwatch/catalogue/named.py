@@ -17,8 +17,8 @@ def named(name: str) -> tuple[Metric, ...]:
     """Return the metrics of one subject that a name means; raises UnknownMetricError.
 
     A name is an id (`temperature_celsius_core`), or a family, which means all of its members (`gpuwatch_gpu_temperature_celsius`,
-    `gpu_temperature_celsius`, `temperature_celsius`). Where several subjects have it, the GPU's are meant, or those of the subject before it
-    (`mig.memory_used_bytes`).
+    `gpu_temperature_celsius`, `temperature_celsius`). Where several subjects have it, the GPU's are meant, or those of the
+    subject before it (`mig.memory_used_bytes`).
     """
     subject, _, rest = name.rpartition(".")
     meant: dict[Subject, list[Metric]] = {}
