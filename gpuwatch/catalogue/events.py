@@ -34,6 +34,8 @@ KINDS: Mapping[str, EventKind] = MappingProxyType(
             EventKind("events_lost", "gpu", "More different events of a GPU came in a second than can be told apart."),
             EventKind("unavailable", "gpu", "NVML tells that the GPU is unavailable."),
             EventKind("oom_suspected", "gpu", "A process ended while its GPU's memory was full; no log tells of it."),
+            EventKind("access_lost", "job", "The device rules of a container lack the GPUs that it uses."),
+            EventKind("access_back", "job", "A container that lacked its GPUs has them again, or uses them no more."),
             EventKind("bar_unassigned", "gpu", "The BIOS or kernel found no room for the GPU's memory window.", counted=True),
             EventKind("api_mismatch", "driver", "NVIDIA's library and kernel module differ in version.", counted=True),
             EventKind(

@@ -19,6 +19,7 @@ from gpuwatch.model.silence import DAY
 PLACE = "gpuwatch status"
 BAD_VERDICTS = {"warn", "fail"}
 USERS = 8  # of one GPU that are shown; --json has all
+ACCESS = "Make it anew, with CDI or with links in /dev/char (nvidia-ctk system create-dev-char-symlinks)."
 DRIVERS = {  # what the header says where the driver's version is not known
     "": "driver not known yet",
     "no_library": "no NVIDIA driver",
@@ -78,13 +79,14 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
     reading = "  ".join(f"{name} {'FAILS' if why else 'ok'}" for name, why in page["collectors"].items())
     yield f"reading: {reading}"
     if released(page):
-        yield f"GPUs: {of_release(page['release'])}; `gpuwatch resume` ends it"
+        yield f"GPUs: {of_release(page['release'], now)}; `gpuwatch resume` ends it"
     else:
         yield f"GPUs: {sum(card['up'] for card in cards)} of {number(page['expected_gpus'], len(cards))} up"
     words = driver.get("words", "")
     if driver["state"] not in {"", "ok", "released"} and words and not any(words in reason for reason in page["reasons"]):
         yield f"  . driver {driver['state']}: {words}"  # a host without GPUs needs none, and is well
     yield from (f"  {line}" for card in cards for line in of_gpu(card, now))
+    yield from (f"  . {one['words']}. {ACCESS}" for one in page.get("lacking", []))
     if page["disks"]:
         yield "disks:"
         yield from (f"  {of_disk(disk)}" for disk in page["disks"])
@@ -186,10 +188,10 @@ def released(page: dict[str, Any]) -> bool:
     return bool(page.get("release", {}).get("state") == "released")
 
 
-def of_release(release: dict[str, Any]) -> str:
+def of_release(release: dict[str, Any], now: float) -> str:
     """Return when a release ends, and by whom it is."""
     until = time.localtime(release["until"])
-    is_near = abs(release["until"] - time.time()) < DAY / 2  # over midnight, too, the time of day says it
+    is_near = abs(release["until"] - now) < DAY / 2  # over midnight, too, the time of day says it
     waits = f", and longer while {release['waits_for']} is at work" if release.get("waits_for") else ""
     return f"released until {time.strftime('%H:%M' if is_near else '%Y-%m-%d %H:%M', until)} by {release['by']}{waits}"
 

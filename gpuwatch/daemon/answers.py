@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.catalogue import derived, disk, gpu, host
-from gpuwatch.daemon.cards import of_cards, state
+from gpuwatch.daemon.cards import lacking, of_cards, state
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.silence import Silence
 from gpuwatch.model.view import Entry, View
@@ -111,6 +111,7 @@ def status(facts: Facts) -> dict[str, Any]:
         "release": dict(facts.release),
         "expected_gpus": next((entry.values.get(derived.EXPECTED) for entry in view.of(gpu.GPUS)), None),
         "gpus": of_cards(view),
+        "lacking": lacking(view),
         "disks": [of_disk(entry) for entry in view.of(disk.DISK)],
         "collectors": dict(facts.collectors),
         "alerts": [of_incident(incident, facts.silenced.get(incident.id, ())) for incident in facts.incidents],

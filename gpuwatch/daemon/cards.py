@@ -5,7 +5,8 @@ from typing import Any
 
 from gpuwatch.catalogue import derived, gpu
 from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_MEMORY_USED, MIG_MODE
-from gpuwatch.catalogue.process import PROCESS_GPU, PROCESS_GPU_MEMORY
+from gpuwatch.catalogue.process import JOB, JOB_GPU_ACCESS_MISSING, PROCESS_GPU, PROCESS_GPU_MEMORY
+from gpuwatch.detectors.access import facts, lost, named
 from gpuwatch.model.metric import StateSet
 from gpuwatch.model.view import Entry, View
 
@@ -28,6 +29,12 @@ def cards(view: View) -> list[Entry]:
 def of_cards(view: View) -> list[dict[str, Any]]:
     """Return every GPU: who it is, how it is, the numbers of the first look, and who is on it."""
     return [of_card(entry, view) for entry in cards(view)]
+
+
+def lacking(view: View) -> list[dict[str, str]]:
+    """Return the containers whose device rules lack the GPUs that they use, with what that means."""
+    found = [entry for entry in view.of(JOB) if entry.values.get(JOB_GPU_ACCESS_MISSING)]
+    return [{**facts(entry), "words": lost(named(entry))} for entry in found]
 
 
 def of_card(entry: Entry, view: View) -> dict[str, Any]:

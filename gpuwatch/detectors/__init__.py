@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuwatch.config import Config
+from gpuwatch.detectors.access import Access
 from gpuwatch.detectors.accumulate import Accumulate
 from gpuwatch.detectors.detector import Detector
 from gpuwatch.detectors.ended import Ended
@@ -78,6 +79,11 @@ def ended(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001
     return Ended()
 
 
+def access(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
+    """Build the watch over containers that lose their GPUs."""
+    return Access()
+
+
 DETECTORS: Mapping[str, Callable[[Config, Before | None], AnyDetector]] = {
     "inventory": inventory,
     "accumulate": accumulate,
@@ -86,6 +92,7 @@ DETECTORS: Mapping[str, Callable[[Config, Before | None], AnyDetector]] = {
     "smart_age": smart_age,
     "usage": usage,
     "ended": ended,
+    "access": access,
     "events": events,
 }
 

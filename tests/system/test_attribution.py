@@ -2,6 +2,8 @@
 
 import json
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from tests.fakes.cgroups import Crowd, docker
 from tests.fakes.daemon import Page
 from tests.fakes.gpu_server import GpuServer
 from tests.fakes.nvml import Process
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 ID = "0123456789abcdef" * 4
 SECRET = "hunter2-token"
@@ -52,6 +54,13 @@ class Lab:
         self.server.wait_up(2)
         until(lambda: self.known("process", pid="4712") and self.known("process_gpu", job="aoi-infer-2"), 15)
         return self.server.daemon.until(lambda page: page.all("gpuwatch_job_gpu_held_seconds_total", job="aoi-infer-2"), 15)
+
+    def said_by(self, command: str) -> str:
+        """Run a command of gpuwatch, and return what it prints."""
+        told = [sys.executable, "-m", "gpuwatch", command, "--config", str(self.server.daemon.file)]
+        done = subprocess.run(told, env=self.server.daemon.environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert done.returncode in (0, 1), done.stderr
+        return done.stdout
 
     def written(self) -> Iterator[tuple[str, bytes]]:
         """Yield all that the daemon has said and written."""
@@ -145,3 +154,33 @@ def test_people_are_left_out_where_the_configuration_says_so(tmp_path: Path) -> 
         assert lab.server.daemon.stop() == 0
     said |= {f"{name}, stopped": body for name, body in lab.written()}
     assert [name for name, body in said.items() if b'"bob"' in body or b'"root"' in body] == []
+
+
+def test_a_container_that_loses_its_gpus_is_told_by_name_once_and_once_when_it_has_them_again(lab: Lab) -> None:
+    """failure-modes.md 5.14, from the host: its device rules are written anew without the GPUs."""
+    rules = lab.crowd.folder(docker(ID, "cgroupfs"), "devices") / "devices.list"
+    usual = "c 1:3 rwm\nc 136:* rwm\n"
+    lab.server.host.write(rules, usual + "c 195:* rw\n")
+    words = "container aoi-infer-2 of root has lost its GPUs, or will when systemd reloads: its device rules lack them"
+
+    def events() -> list[tuple[str, str]]:
+        code, body = lab.server.daemon.get("/api/v1/events")
+        assert code == 200, body
+        return [(one["kind"], one["severity"]) for one in json.loads(body)["events"] if one["kind"].startswith("access_")]
+
+    with lab.server:
+        lab.wait()
+        assert (events(), lab.server.daemon.status()["lacking"]) == ([], [])
+        lab.server.host.write(rules, usual)
+        until(lambda: events() == [("access_lost", "warning")])
+        assert f"  . {words}. Make it anew" in lab.said_by("status")
+        assert lab.server.daemon.stop() == 0
+    with lab.server:
+        lab.wait()
+        until(lambda: lab.server.daemon.status()["lacking"])
+        lab.server.host.write(rules, usual + "c 195:* rw\n")
+        until(lambda: len(events()) > 1)
+        assert events() == [("access_lost", "warning"), ("access_back", "info")]
+        listed = lab.said_by("events")
+        assert [words in listed, "access_lost" in listed, "aoi-infer-2 of root has its GPUs" in listed] == [True] * 3
+        assert lab.server.daemon.status()["lacking"] == []

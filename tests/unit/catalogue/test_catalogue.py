@@ -94,6 +94,8 @@ NOT_KERNEL_EVENTS = {  # kinds without a series in gpuwatch_kernel_events_total
     "log_lost": "gpuwatch_kernel_log_lost_total",
     "events_lost": "gpuwatch_events_uncounted_total",
     "oom_suspected": "gpuwatch_gpu_oom_suspected_total; no log tells of it",
+    "access_lost": "gpuwatch_job_gpu_access_missing; no log tells of it",
+    "access_back": "the end of it",
     "ecc": "NVML alone tells of it, and counts in gpuwatch_gpu_ecc_errors_total",
     "mig_changed": "NVML alone tells of it; no trouble",
     "resumed": "ours",

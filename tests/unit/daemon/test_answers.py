@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from gpuwatch.catalogue import derived, disk, gpu, host
 from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_MEMORY_USED, MIG_MODE
-from gpuwatch.catalogue.process import PROCESS_GPU, PROCESS_GPU_MEMORY
+from gpuwatch.catalogue.process import JOB, JOB_GPU_ACCESS_MISSING, PROCESS_GPU, PROCESS_GPU_MEMORY
+from gpuwatch.cli.status import lines
 from gpuwatch.daemon.answers import Facts, reasons, status, troubles
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
@@ -172,3 +173,22 @@ def test_mig_instances_and_those_who_are_on_a_gpu_are_told_with_it() -> None:
     ]
     [shown] = status(facts(entry(CARD, {derived.UP: 1.0, MIG_MODE["current"]: 0.0})))["gpus"]
     assert (shown["mig"], shown["users"]) == (None, [])
+
+
+def test_a_container_that_lacks_its_gpus_is_named_with_what_to_do() -> None:
+    whose = {"scheduler": "docker", "container": "aoi-infer-2", "user": "root", "why": "", "key": "docker/0123"}
+
+    def job(name: str, values: Mapping[Metric, float]) -> Entry:
+        labels = {"scheduler": "docker", "job": name}
+        return entry(Target(subject=JOB, key=f"docker/{name}", labels=labels, info=whose), values)
+
+    page = status(
+        facts(job("aoi-infer-2", {JOB_GPU_ACCESS_MISSING: 1.0}), job("well", {JOB_GPU_ACCESS_MISSING: 0.0}), job("unknown", {}))
+    )
+    words = "container aoi-infer-2 of root has lost its GPUs, or will when systemd reloads: its device rules lack them"
+    assert page["lacking"] == [
+        {"scheduler": "docker", "job": "aoi-infer-2", "user": "root", "container": "aoi-infer-2", "words": words}
+    ]
+    assert [line for line in lines(page, 100.0) if "aoi-infer-2" in line] == [
+        f"  . {words}. Make it anew, with CDI or with links in /dev/char (nvidia-ctk system create-dev-char-symlinks)."
+    ]
