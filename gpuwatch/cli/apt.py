@@ -1,8 +1,8 @@
 """What apt calls before and after dpkg: for packages of NVIDIA's driver the GPUs are released, and taken up again afterwards.
 
 `before` reads the packages from standard input, as apt's DPkg::Pre-Install-Pkgs gives them. `after` ends a release that `before`
-has begun, and none that a person has. Neither waits for anything but one answer, and the exit code is always 0: apt stops
-where a hook fails. The lines for apt are in apt.conf beside the systemd unit; they go to /etc/apt/apt.conf.d/80gpuwatch.
+has begun, unless a person has asked for one by then. Neither waits for anything but one answer, and the exit code is always 0: apt
+stops where a hook fails. The lines for apt are in apt.conf beside the systemd unit; they go to /etc/apt/apt.conf.d/80gpuwatch.
 
 example: gpuwatch apt before < packages.txt
 """
@@ -78,11 +78,11 @@ def release(args: argparse.Namespace, client: Client) -> None:
 
 
 def resume(args: argparse.Namespace, client: Client) -> None:
-    """Have the GPUs taken up, where the release is that of the mark."""
+    """Have the GPUs taken up, where the release is that of the mark, and nobody has asked for one since."""
     since = args.mark.read_text(encoding="utf-8").strip()
     args.mark.unlink()
     if since == UNKNOWN:
         return  # nothing was released by `before`
     state = client.get("/api/v1/release", ask.PATIENCE).json()
-    if state["state"] == "released" and str(float(state["since"])) == since:
+    if state["state"] == "released" and str(float(state["since"])) == str(float(state.get("asked_at", state["since"]))) == since:
         ask.granted(args, PLACE, client.post("/api/v1/resume", b"{}", ask.PATIENCE), changes=True)

@@ -24,6 +24,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     since: float  # wall clock, as all times here
     until: float
     by: str
+    asked_at: float | None = None  # when it was last asked for; later than `since`: somebody wants it besides who began it
     before: attached.Snapshot
     is_over: bool = False
     ended_by: str = ""

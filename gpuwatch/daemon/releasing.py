@@ -134,11 +134,11 @@ class Releasing:
             already = before is not None and not before.is_over
             if before is not None and already:
                 left = max(seconds, self._until - began)
-                kept = msgspec.structs.replace(before, until=wall + left, waits_for="")
+                kept = msgspec.structs.replace(before, until=wall + left, asked_at=wall, waits_for="")
             else:
                 left = seconds
                 seen = attached.snapshot(self._view()) if before is None else before.before  # else we have not seen them since
-                kept = Kept(since=wall, until=wall + seconds, by=by, before=seen)
+                kept = Kept(since=wall, until=wall + seconds, by=by, asked_at=wall, before=seen)
                 self._since = began
             self._take(kept, began + left)
             ticket = self._keep()
@@ -172,7 +172,8 @@ class Releasing:
             kept = self._kept
             if kept is None:
                 return {"state": "attached", "found": self._words}
-            facts = {"since": kept.since, "until": kept.until, "by": kept.by, "waits_for": kept.waits_for}
+            asked = kept.since if kept.asked_at is None else kept.asked_at
+            facts = {"since": kept.since, "asked_at": asked, "until": kept.until, "by": kept.by, "waits_for": kept.waits_for}
             return {"state": "attaching" if kept.is_over else "released", **facts, "found": ""}
 
     # --- in its time ------------------------------------------------------------------------------------------------

@@ -108,6 +108,14 @@ def test_what_a_person_has_released_stays_released(server: GpuServer, tmp_path: 
     assert cli.main(["resume", "--socket", str(server.daemon.socket)]) == 0
 
 
+def test_a_release_that_a_person_asks_for_meanwhile_outlasts_dpkg(server: GpuServer, tmp_path: Path) -> None:
+    apt(server, tmp_path / "mark", "before", DRIVER)
+    assert cli.main(["release", "--for", "3h", "--socket", str(server.daemon.socket)]) == 0
+    apt(server, tmp_path / "mark", "after")
+    assert state(server) == "released"
+    assert cli.main(["resume", "--socket", str(server.daemon.socket)]) == 0
+
+
 def test_without_a_daemon_apt_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
