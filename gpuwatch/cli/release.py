@@ -30,7 +30,7 @@ from gpuwatch.client import Client, Unreachable
 from gpuwatch.config import ConfigError
 from gpuwatch.model.escape import printable
 from gpuwatch.model.quantity import duration
-from gpuwatch.sources.holders import holders
+from gpuwatch.sources.holders import Holders, holders
 
 PLACE = "gpuwatch release"
 LASTS = "30m"
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         answer = asked(args, client, seconds)
         if isinstance(answer, int):
             return answer
-        say(answer, sys.stderr if args.command else sys.stdout)  # the output belongs to the command
+        say(answer, holders(), time.time(), sys.stderr if args.command else sys.stdout)  # the output belongs to the command
         if not args.command:
             return OUR_FAULT if answer["stuck"] else 0
         try:
@@ -90,14 +90,13 @@ def asked(args: argparse.Namespace, client: Client, seconds: float) -> dict[str,
     return ask.conversation(PLACE, talk, "they may be released all the same: `gpuwatch status` shows it")
 
 
-def say(answer: dict[str, Any], out: TextIO) -> None:
+def say(answer: dict[str, Any], others: Holders, now: float, out: TextIO) -> None:
     """Say until when they are released, and who still has them open."""
-    print(printable(f"the GPUs are {of_release(answer)}; `gpuwatch resume` ends it", 400), file=out)
+    print(printable(f"the GPUs are {of_release(answer, now)}; `gpuwatch resume` ends it", 400), file=out)
     for name in answer["stuck"]:
         print(printable(f"{PLACE}: {name} is stuck in the driver, cannot be ended, and has GPUs open", 400), file=sys.stderr)
     if not answer["stored"]:
         print(f"{PLACE}: it is not stored yet, the disk does not answer: a restart of the daemon would end it", file=sys.stderr)
-    others = holders()
     if others.found:
         print(printable(f"still open by: {others}", 2000), file=out)
     if others.hidden:

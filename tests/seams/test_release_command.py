@@ -1,9 +1,13 @@
 """`gpuwatch release` and `resume` against a real server: what they ask for, what they say, how they end."""
 
+import io
 import json
 import os
+import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,10 +16,11 @@ from typing import Any
 import pytest
 
 from gpuwatch.cli import main
-from gpuwatch.cli.release import unseen
+from gpuwatch.cli.release import say, unseen
 from gpuwatch.client import Client, Reply
 from gpuwatch.export.access import OVER_TCP, name_of
 from gpuwatch.export.release import LONGEST
+from gpuwatch.sources.holders import Holders, holders
 from tests.fakes.until import PATIENCE, until
 from tests.fakes.web import Answers, Releasing, Served, serving
 
@@ -235,6 +240,59 @@ def test_an_answer_of_something_else_is_said(tmp_path: Path, capsys: Said, body:
 
 def test_the_state_over_http_is_everybodys(served: Served) -> None:
     assert json.loads(Client(served.address).get("/api/v1/release").body)["state"] == "attached"
+
+
+ANSWER = {"already": False, "stuck": [], "stored": True, "until": 4e9, "by": "root", "waits_for": ""}
+
+
+def said_of(others: Holders, now: float = 0.0) -> list[str]:
+    """Return what is said of a release, after until when it is."""
+    out = io.StringIO()
+    say(ANSWER, others, now, out)
+    return out.getvalue().splitlines()[1:]
+
+
+@pytest.mark.parametrize(
+    ("others", "lines"),
+    [
+        (Holders({}, 0, is_whole=True), ["nobody has /dev/nvidia* open"]),
+        (Holders({7: "python", 9: "Xorg"}, 0, is_whole=True), ["still open by: python (pid 7), Xorg (pid 9)"]),
+        (Holders({}, 0, is_whole=False), ["not all processes could be looked into in time"]),
+        (
+            Holders({7: "python"}, 0, is_whole=False),
+            ["still open by: python (pid 7)", "not all processes could be looked into in time"],
+        ),
+        (Holders({}, 2, is_whole=True), [unseen(2, root=os.geteuid() == 0)]),
+        (Holders({7: "a\x1b[2J"}, 1, is_whole=True), ["still open by: a\\x1b[2J (pid 7)", unseen(1, root=os.geteuid() == 0)]),
+        (
+            Holders(dict.fromkeys(range(1, 23), "x"), 0, is_whole=True),
+            ["still open by: " + ", ".join(f"x (pid {n})" for n in range(1, 21)) + ", and 2 more"],
+        ),
+    ],
+)
+def test_a_release_says_who_else_has_the_nodes_open(others: Holders, lines: list[str]) -> None:
+    assert said_of(others) == lines
+
+
+def test_a_process_that_has_a_node_open_is_named(tmp_path: Path) -> None:
+    line = [
+        sys.executable,
+        "-c",
+        "import sys; f = open(sys.argv[1], 'w'); print(flush=True); sys.stdin.read()",
+        str(tmp_path / "nvidia0"),
+    ]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"\n"
+        name = Path(f"/proc/{holder.pid}/comm").read_text().strip()
+        found = said_of(holders(nodes=str(tmp_path / "nvidia"), seconds=PATIENCE))
+    assert found[0] == f"still open by: {name} (pid {holder.pid})"
+
+
+def test_the_command_looks_for_holders_and_says_so(served: Served, capsys: Said) -> None:
+    assert run(served, "release") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert re.search("nobody has /dev/nvidia|could not be looked into|^still open by: ", "\n".join(said[1:]), re.MULTILINE), said
 
 
 def test_who_could_not_be_looked_into_is_counted_and_root_is_not_told_to_be_root() -> None:
