@@ -42,7 +42,7 @@ def of_driver(kept: Kept, wall: float, since: float) -> Reading:
         values = {RELEASED_SINCE: min(since, kept.ended_at), RELEASED_UNTIL: kept.ended_at}
     else:
         values = {RELEASED_SINCE: since, **DRIVER_STATE.at("released")}
-    words = f"released until {clock_time(kept.until)} by {kept.by}"
+    words = f"released until {clock_time(kept.until, wall)} by {kept.by}"
     if kept.waits_for:
         words += f", while {kept.waits_for} is at work"
     return Reading(
@@ -77,7 +77,6 @@ def read(stored: tuple[int, bytes] | None) -> Kept | None:
     return None
 
 
-def clock_time(wall: float) -> str:
+def clock_time(at: float, now: float) -> str:
     """Write a time for people: of day where that is within twelve hours, else with its date."""
-    found = time.localtime(wall)
-    return time.strftime("%H:%M" if abs(wall - time.time()) < DAY / 2 else "%Y-%m-%d %H:%M", found)
+    return time.strftime("%H:%M" if abs(at - now) < DAY / 2 else "%Y-%m-%d %H:%M", time.localtime(at))

@@ -143,7 +143,7 @@ class Releasing:
             self._take(kept, began + left)
             ticket = self._keep()
             self._let_go()
-        log.info("the GPUs are released until %s by %s", clock_time(kept.until), printable(by))
+        log.info("the GPUs are released until %s by %s", clock_time(kept.until, wall), printable(by))
         while (stuck := self._stuck()) and self._clock.mono() - began < CLOSING and not self._stopping.wait(0.02):
             continue
         if stuck:
@@ -231,7 +231,7 @@ class Releasing:
                 self._take(kept, mono)
                 return
             self._take(msgspec.structs.replace(kept, until=wall + left), mono + left)
-            log.info("the GPUs are still released, until %s by %s", clock_time(wall + left), printable(kept.by))
+            log.info("the GPUs are still released, until %s by %s", clock_time(wall + left, wall), printable(kept.by))
             self._let_go()
 
     def _pass(self) -> None:

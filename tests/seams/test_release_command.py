@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -242,7 +243,15 @@ def test_the_state_over_http_is_everybodys(served: Served) -> None:
     assert json.loads(Client(served.address).get("/api/v1/release").body)["state"] == "attached"
 
 
-ANSWER = {"already": False, "stuck": [], "stored": True, "until": 4e9, "by": "root", "waits_for": ""}
+ANSWER: dict[str, Any] = {"already": False, "stuck": [], "stored": True, "until": 4e9, "by": "root", "waits_for": ""}
+
+
+@pytest.mark.parametrize(("ahead", "form"), [(3600.0, "%H:%M"), (86_400.0, "%Y-%m-%d %H:%M")])
+def test_until_when_is_said_with_the_date_where_that_is_not_soon(ahead: float, form: str) -> None:
+    out = io.StringIO()
+    say(ANSWER, Holders({}, 0, is_whole=True), ANSWER["until"] - ahead, out)
+    until_when = time.strftime(form, time.localtime(ANSWER["until"]))
+    assert out.getvalue().startswith(f"the GPUs are released until {until_when} by root; ")
 
 
 def said_of(others: Holders, now: float = 0.0) -> list[str]:
