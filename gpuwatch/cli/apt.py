@@ -1,8 +1,8 @@
 """What apt calls before and after dpkg: for packages of NVIDIA's driver the GPUs are released, and taken up again afterwards.
 
 `before` reads the packages from standard input, as apt's DPkg::Pre-Install-Pkgs gives them. `after` ends a release that `before`
-has begun, unless a person has asked for one by then. Neither waits for anything but one answer, and the exit code is always 0: apt
-stops where a hook fails. The lines for apt are in apt.conf beside the systemd unit; they go to /etc/apt/apt.conf.d/80gpuwatch.
+has begun, unless a person has asked for one by then. Neither waits for anything but one answer, and the exit code is always 0:
+apt stops where a hook fails. The lines for apt are in apt.conf beside the systemd unit, for /etc/apt/apt.conf.d/80gpuwatch.
 
 example: gpuwatch apt before < packages.txt
 """

@@ -7,7 +7,7 @@ costs the other two nothing.
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -51,9 +51,9 @@ class Store(Protocol):
 
 
 class Look(Generic[Found]):
-    """One look in a thread: `outcome` is what was found, and why that may not be all."""
+    """One look in a thread: `outcome` is what was found so far, and why that may not be all. What it yields last is all."""
 
-    def __init__(self, name: str, look: Callable[[], Found], nothing: Found) -> None:
+    def __init__(self, name: str, look: Callable[[], Iterable[Found]], nothing: Found) -> None:
         self.outcome = nothing, LATE
         self._name, self._look = name, look
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -66,7 +66,9 @@ class Look(Generic[Found]):
 
     def _run(self) -> None:
         try:
-            self.outcome = self._look(), ""
+            for found in self._look():
+                self.outcome = found, LATE
+            self.outcome = self.outcome[0], ""
         except Exception as error:  # root of the thread: one look that fails must not cost the others
             log.exception("how the last boot ended is known in part only: %s failed", self._name)
             self.outcome = self.outcome[0], f"it could not be read ({type(error).__name__})"
@@ -75,13 +77,13 @@ class Look(Generic[Found]):
 class Ending:
     """The looks for the end of one boot; `known` is what was known without them, `left` reads what the kernel left since then."""
 
-    def __init__(self, store: Store, known: Before, left: Callable[[float], Dump]) -> None:
+    def __init__(self, store: Store, known: Before, left: Callable[[float], Iterable[Dump]]) -> None:
         since, until = known.at - LAST_SAMPLE, known.at + MARKED
         metrics = [gpu.POWER, gpu.TEMPERATURE["core"]]
         self._known = known
         self._dump = Look("last-dump", lambda: left(known.at - MARKED), Dump())
-        self._told = Look[Sequence[Event]]("last-events", lambda: store.events(since, until, kinds=ENDING), ())
-        self._rows = Look[Sequence[Row]]("last-sample", lambda: store.rows(gpu.GPU, metrics, since, until), ())
+        self._told = Look[Sequence[Event]]("last-events", lambda: (store.events(since, until, kinds=ENDING),), ())
+        self._rows = Look[Sequence[Row]]("last-sample", lambda: (store.rows(gpu.GPU, metrics, since, until),), ())
 
     def is_over(self, seconds: float) -> bool:
         """Wait this long for all of them; say whether they have come to their end."""

@@ -7,7 +7,7 @@ held up for it. Until it is, this run saves nothing of its own, so that what lie
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeGuard
 
@@ -110,7 +110,7 @@ class Remembering:
         build: Callable[[Before | None], Runner],
         *,
         boot: str,
-        left: Callable[[float], Dump],
+        left: Callable[[float], Iterable[Dump]],
         store: Store,
         engine: Engine,
         incidents: Incidents,

@@ -7,8 +7,10 @@ leave anything. Files of older crashes stay for years where nobody takes them aw
 
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -20,9 +22,10 @@ from gpuwatch.sources import sysfs
 from gpuwatch.sources.kernel.replay import replay
 
 PLACES = ("fs/pstore", "var/lib/systemd/pstore")  # below /sys; below /
-FILES = 64  # the newest; EFI variables hold 1 KiB each
+FILES = 64  # of a place, the newest; EFI variables hold 1 KiB each
 ENTRIES = 256  # of a folder
 LIMIT = 1 << 20  # bytes of a file
+BYTES = 4 << 20  # of all: half a second of work
 DUMP = re.compile(r"(?:dmesg|console)-.*|dmesg\.txt")
 BACKEND = "module/pstore/parameters/backend"  # below /sys
 NO_BACKEND = frozenset({"(null)", "(none)"})  # as the kernel writes a text parameter that is not set
@@ -47,33 +50,49 @@ class Dump(msgspec.Struct, frozen=True):
     has_place: bool = True
 
 
-def left(sys: Path, root: Path, since: float) -> Dump:
-    """Return what was left since then (wall clock); the disk of the second place may hang."""
+def left(sys: Path, root: Path, since: float) -> Iterator[Dump]:
+    """Yield what was left since then (wall clock): first what is known by then, whenever a file adds to it, and all at the end.
+
+    The disk of the second place may hang. The kernel's dumps are small, so the small files are read first.
+    """
+    all_events: list[Event] = []
     problems: list[str] = []
-    found: list[tuple[float, Path]] = []
+    packed: list[Path] = []
+    has_any, budget = False, BYTES
     for folder in (sys / PLACES[0], root / PLACES[1]):
+        found: list[File] = []
         try:
-            found += dumps(folder, since)
+            found.extend(dumps(folder, since))
         except FileNotFoundError:
-            continue  # this kernel, or this systemd, has none
+            pass  # this kernel, or this systemd, has none
         except OSError as error:
             problems.append(why(folder, error))
-    events: list[Event] = []
-    packed: list[Path] = []
-    for at, path in sorted(found, reverse=True)[:FILES]:
-        if path.name.endswith(PACKED):
-            packed.append(path)
-            continue
-        try:
-            text = plainfile.raw(path, LIMIT).decode("utf-8", "replace")
-        except OSError as error:
-            problems.append(why(path, error))
-        else:
-            events += replay(text.splitlines(), at)
-    dump = told(events, problems[0] if problems else "")
+        found.sort(reverse=True)
+        has_any = has_any or bool(found)
+        packed += [file.path for file in found[:FILES] if file.path.name.endswith(PACKED)]
+        events: dict[Path, list[Event]] = {file.path: [] for file in found[:FILES] if file.path not in packed}
+        unread = max(0, len(found) - FILES)
+        for file in sorted(found[:FILES], key=lambda file: file.size):
+            if file.path in packed:
+                continue
+            limit = min(LIMIT, budget)
+            try:
+                text = plainfile.raw(file.path, limit + 1)
+            except OSError as error:
+                problems.append(why(file.path, error))
+                continue
+            unread += len(text) > limit
+            budget -= len(text[:limit])
+            events[file.path] = list(replay(text[:limit].decode("utf-8", "replace").splitlines(), file.at))
+            if events[file.path]:
+                yield told([*all_events, *chain.from_iterable(events.values())], problems)
+        all_events += chain.from_iterable(events.values())
+        if unread:
+            problems.append(f"{folder} holds more than is read ({unread} files are too many or too large)")
+    dump = told(all_events, problems)
     if packed and not dump.crash:
         dump = replace(dump, crash=f"a dump that is packed and cannot be read ({packed[0]})")
-    return dump if found or has_place(sys) else replace(dump, has_place=False)
+    yield dump if has_any or has_place(sys) else replace(dump, has_place=False)
 
 
 def has_place(sys: Path) -> bool:
@@ -81,8 +100,16 @@ def has_place(sys: Path) -> bool:
     return sysfs.exists(sys / PLACES[0]) and sysfs.fact(sys / BACKEND) not in NO_BACKEND
 
 
-def dumps(folder: Path, since: float, depth: int = 2) -> Iterator[tuple[float, Path]]:
-    """Yield the dumps in a folder since then, each with its time; raises OSError where the folder cannot be read.
+class File(NamedTuple):
+    """A file that may hold a dump."""
+
+    at: float
+    path: Path
+    size: int
+
+
+def dumps(folder: Path, since: float, depth: int = 2) -> Iterator[File]:
+    """Yield the dumps in a folder since then; raises OSError where the folder cannot be read.
 
     systemd-pstore has one folder a crash, with one more a part in some versions, and puts the parts together in dmesg.txt.
     """
@@ -96,7 +123,7 @@ def dumps(folder: Path, since: float, depth: int = 2) -> Iterator[tuple[float, P
         if stat.S_ISDIR(status.st_mode) and depth:
             yield from dumps(path, since, depth - 1)
         elif status.st_mtime >= since and DUMP.fullmatch(name):
-            yield status.st_mtime, path
+            yield File(status.st_mtime, path, status.st_size)
 
 
 def why(path: Path, error: OSError) -> str:
@@ -106,7 +133,7 @@ def why(path: Path, error: OSError) -> str:
     return f"{path} cannot be read: {error.strerror}"
 
 
-def told(events: Iterable[Event], problem: str) -> Dump:
+def told(events: Iterable[Event], problems: Sequence[str]) -> Dump:
     """Return what the events of a dump say together."""
     crashes: list[str] = []
     errors: dict[str, None] = {}
@@ -121,4 +148,4 @@ def told(events: Iterable[Event], problem: str) -> Dump:
             errors[f"{name} ({event.key})" if event.key else name] = None
     # The panic says most; the head of a part of a dump says that there was one.
     crash = max(crashes, key=lambda words: (PANIC in words, not PART.fullmatch(words)), default="")
-    return Dump(crash, tuple(errors)[:SAID], is_machine_check, problem)
+    return Dump(crash, tuple(errors)[:SAID], is_machine_check, problems[0] if problems else "")

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +30,7 @@ from gpuwatch.sources.kernel.pstore import Dump
 from gpuwatch.store import Memory
 from tests.fakes.clock import FakeClock
 from tests.fakes.happenings import told, xid
-from tests.fakes.until import PATIENCE
+from tests.fakes.until import PATIENCE, until
 
 
 @dataclass
@@ -126,12 +126,12 @@ class Listening:
         return state, Findings()
 
 
-def nothing(since: float) -> Dump:
+def nothing(since: float) -> Iterator[Dump]:
     """The kernel left nothing."""
-    return Dump()
+    yield Dump()
 
 
-def run(store: Store, *more: Listening, left: Callable[[float], Dump] = nothing) -> Remembering:
+def run(store: Store, *more: Listening, left: Callable[[float], Iterable[Dump]] = nothing) -> Remembering:
     """Begin a run."""
     clock = FakeClock()
     silences = Silences(store, clock, str, {})  # type: ignore[arg-type] # none is made
@@ -153,7 +153,7 @@ def marked(store: Store, *, boot: str = "boot-0", clean: bool = False, at: float
     return store
 
 
-def before(store: Store, boot: str, left: Callable[[float], Dump], patience: float = LOOKED_FOR) -> Before | None:
+def before(store: Store, boot: str, left: Callable[[float], Iterable[Dump]], patience: float = LOOKED_FOR) -> Before | None:
     """Return what is known of the last run."""
     known = last_run(store)
     if not has_died(known, boot):
@@ -224,9 +224,9 @@ def test_a_history_that_hangs_costs_the_last_sample_and_not_the_start() -> None:
 def test_a_pstore_that_hangs_is_said_to_be_unread() -> None:
     over = threading.Event()
 
-    def hangs(since: float) -> Dump:
+    def hangs(since: float) -> Iterator[Dump]:
         over.wait(PATIENCE)
-        return Dump()
+        yield Dump()
 
     known = before(marked(Store()), "boot-1", hangs, patience=0.05)
     over.set()
@@ -246,9 +246,9 @@ def test_what_cannot_be_looked_for_has_a_reason_and_costs_nothing_else(
 ) -> None:
     store = marked(Store(fails=fails, kept=[Row(5_020, {gpu.POWER: 300.0})], happened=[xid(79, "GPU-5", 4_990.0)]))
 
-    def left(since: float) -> Dump:
+    def left(since: float) -> Iterator[Dump]:
         store._fail("left")
-        return Dump("Kernel panic")
+        yield Dump("Kernel panic")
 
     whole = Before("boot-0", False, 5_020.0, power_watts=300.0, crash="Kernel panic", errors=("Xid 79 (GPU-5)",))
     assert before(store, "boot-1", left) == msgspec.structs.replace(whole, **lost)
@@ -258,9 +258,9 @@ def test_what_cannot_be_looked_for_has_a_reason_and_costs_nothing_else(
 def test_beats_go_on_while_disk_and_pstore_hang_and_what_happens_meanwhile_is_judged_again() -> None:
     over, store, seen = threading.Event(), marked(Store(hangs=threading.Event())), list[tuple[str, ...]]()
 
-    def hangs(since: float) -> Dump:
+    def hangs(since: float) -> Iterator[Dump]:
         over.wait(PATIENCE)
-        return Dump()
+        yield Dump()
 
     here = run(store, Listening(seen), left=hangs)
     event = Event(source="kernel", kind="mce", severity=Severity.WARNING, at=0.0, words="told")
@@ -280,12 +280,26 @@ def test_beats_go_on_while_disk_and_pstore_hang_and_what_happens_meanwhile_is_ju
     store.hangs.set()
 
 
+def test_what_was_found_before_a_pstore_hangs_is_known_and_that_it_may_not_be_all() -> None:
+    over = threading.Event()
+
+    def hangs(since: float) -> Iterator[Dump]:
+        yield Dump("Kernel panic")
+        over.wait(PATIENCE)
+
+    looks = Ending(Store(), Before("boot-0", False, 5_000.0), hangs)
+    until(lambda: looks.found().crash)
+    known = looks.found()
+    over.set()
+    assert (known.crash, known.unread) == ("Kernel panic", "it could not be read in time")
+
+
 def test_what_the_kernel_left_and_what_was_told_before_come_into_one() -> None:
     asked: list[float] = []
 
-    def left(since: float) -> Dump:
+    def left(since: float) -> Iterator[Dump]:
         asked.append(since)
-        return Dump("Kernel panic", ("Xid 79 (0000:65:00.0)", "Xid 62 (0000:65:00.0)"))
+        yield Dump("Kernel panic", ("Xid 79 (0000:65:00.0)", "Xid 62 (0000:65:00.0)"))
 
     store = marked(Store())
     store.happened = [
@@ -309,9 +323,9 @@ def test_what_the_kernel_left_and_what_was_told_before_come_into_one() -> None:
 def test_a_crash_that_is_found_is_an_event_once_a_boot() -> None:
     store, seen = marked(Store()), list[tuple[str, ...]]()
 
-    def left(since: float) -> Dump:
+    def left(since: float) -> Iterator[Dump]:
         assert since == 4_700.0
-        return Dump("Kernel panic - not syncing: hung")
+        yield Dump("Kernel panic - not syncing: hung")
 
     for _ in range(2):
         here = run(store, Listening(seen), left=left)

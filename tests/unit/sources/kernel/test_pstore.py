@@ -13,6 +13,7 @@ from gpuwatch.sources.kernel.pstore import Dump, left
 NOW = 1_700_000_000.0
 XID = "<3>[  812.000001] NVRM: Xid (PCI:0000:65:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 PANIC = "<0>[  812.100001] Kernel panic - not syncing: Fatal exception in interrupt"
+TOO_MUCH = "{} holds more than is read ({} files are too many or too large)"
 Put = Callable[..., Path]
 
 
@@ -32,7 +33,7 @@ def put(tmp_path: Path) -> Put:
 
 def found(folder: Path, since: float = NOW - 60) -> Dump:
     """Look below this folder."""
-    return left(folder / "sys", folder, since)
+    return list(left(folder / "sys", folder, since))[-1]
 
 
 def test_a_panic_is_told_with_the_errors_of_gpus_before_it(tmp_path: Path, put: Put) -> None:
@@ -98,7 +99,7 @@ def test_what_can_be_read_beside_a_packed_dump_says_more(tmp_path: Path, put: Pu
     assert found(tmp_path).crash.startswith("Kernel panic")
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00" * 5000, b"<3>[1.0] " + b"A" * (2 << 20)])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00" * 5000])
 def test_junk_is_nothing(tmp_path: Path, put: Put, content: bytes) -> None:
     put("sys/fs/pstore/dmesg-erst-1").write_bytes(content)
     assert found(tmp_path, 0) == Dump()
@@ -115,7 +116,26 @@ def test_of_thousands_of_files_a_bounded_number_is_read(tmp_path: Path, put: Put
     for n in range(400):
         put(f"sys/fs/pstore/dmesg-efi-{n:04}", "nothing")
     monkeypatch.setattr("os.open", count)  # the edge: how many files are opened
-    assert (found(tmp_path), len([path for path in opened if "dmesg-efi" in path])) == (Dump(), pstore.FILES)
+    dump = found(tmp_path)
+    assert len([path for path in opened if "dmesg-efi" in path]) == pstore.FILES
+    assert dump == Dump(problem=TOO_MUCH.format(f"{tmp_path}/sys/fs/pstore", pstore.ENTRIES - pstore.FILES))
+
+
+def test_a_dump_among_much_junk_is_found_at_once_and_what_is_not_read_is_said(tmp_path: Path, put: Put) -> None:
+    put("sys/fs/pstore/dmesg-erst-99", PANIC)
+    for n in range(20):
+        put(f"sys/fs/pstore/dmesg-erst-{n:02}", at=NOW + 1).write_bytes(b"<3>[1.0] " + b"A" * (1 << 20))
+    first, *_, last = left(tmp_path / "sys", tmp_path, 0)
+    panic = "Kernel panic - not syncing: Fatal exception in interrupt"
+    assert (first, last) == (Dump(panic), Dump(panic, problem=TOO_MUCH.format(f"{tmp_path}/sys/fs/pstore", 20)))
+
+
+def test_what_the_first_place_holds_is_known_before_the_second_is_looked_at(tmp_path: Path, put: Put) -> None:
+    put("sys/fs/pstore/dmesg-erst-1", PANIC)
+    looks = left(tmp_path / "sys", tmp_path, 0)
+    assert next(looks).crash.startswith("Kernel panic")
+    put("var/lib/systemd/pstore/6115/dmesg.txt", XID)
+    assert [bool(dump.errors) for dump in looks] == [True, True]
 
 
 @pytest.mark.parametrize(
