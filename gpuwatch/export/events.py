@@ -60,7 +60,7 @@ class EventsDocument(msgspec.Struct, frozen=True):
 
 def route(answers: Answers) -> Route:
     """Return the route; it reads the disk."""
-    return Route(PATH, lambda request: events(answers, request), slow=True)
+    return Route(PATH, lambda request: events(answers, request), apart=True)
 
 
 def events(answers: Answers, request: Request) -> Response:

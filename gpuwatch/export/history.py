@@ -83,7 +83,7 @@ class HistoryDocument(msgspec.Struct, frozen=True):
 
 def route(answers: Answers) -> Route:
     """Return the route; it reads the disk."""
-    return Route(PATH, lambda request: history(answers, request), slow=True)
+    return Route(PATH, lambda request: history(answers, request), apart=True)
 
 
 def history(answers: Answers, request: Request) -> Response:

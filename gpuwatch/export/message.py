@@ -47,12 +47,16 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """One path and who answers it. `slow`: runs in the pool. `changes`: runs there too, and only for those who may."""
+    """One path and who answers it. `slow`: runs in the pool. `changes`: runs there too, and only for those who may.
+
+    `apart`: runs in a small pool of its own, since one answer may take seconds, and many ask.
+    """
 
     path: str
     handler: Callable[[Request], Response]
     method: str = "GET"
     slow: bool = False
+    apart: bool = False
     changes: bool = False
 
 

@@ -1,7 +1,8 @@
 """The HTTP server: one thread with an asyncio loop over sockets that are handed in.
 
-It holds up nothing and is held up by nobody: slow work runs in a small pool, silent clients are cut by their deadlines, and
-when all places are taken the connection that has waited longest for its request gives way.
+It holds up nothing and is held up by nobody: slow work runs in a small pool, what may take seconds in one of its own that
+refuses at once when it is full, silent clients are cut by their deadlines, and when all places are taken the connection that
+has waited longest for its request gives way.
 """
 
 import asyncio
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 RESERVED = 256  # descriptors that the rest of the daemon needs
 ANSWER_SHARE = 0.8  # of a connection's time; the rest is for sending
 HANDSHAKE_SECONDS = 5.0
+APART, APART_WAITING = 2, 4  # who reads the disk for one path, and who waits for that: six at once, as a browser asks
+STOP_SECONDS = 1.0  # that all pools together may take to end
 REFRESH = 30.0  # seconds between two looks at the certificate
 LOGIN = ("WWW-Authenticate", 'Basic realm="gpuwatch"')
 
@@ -58,6 +61,7 @@ class Server:
         self._clock = clock or SystemClock()
         self._pool = Pool()
         self._door = Pool(threads=1, waiting=16)  # guessing at passwords costs one core at most, and nobody else's place
+        self._apart = {route.path: Pool(APART, APART_WAITING) for route in routes if route.apart}
         self._connections: dict[Connection, asyncio.Task[Any] | None] = {}
         self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
         self._waiting: dict[Connection, None] = {}  # those that wait for a request, the longest first
@@ -84,8 +88,8 @@ class Server:
 
     def start(self) -> None:
         """Start the thread and return once it serves; raises what kept it from doing so."""
-        self._pool.start()
-        self._door.start()
+        for pool in self._pools():
+            pool.start()
         self._thread.start()
         if not self._started.wait(10.0):
             raise TimeoutError("the HTTP server has not started within 10 s")
@@ -99,8 +103,12 @@ class Server:
             with contextlib.suppress(RuntimeError):  # it has just ended by itself
                 self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join(seconds + 1.0)
-        self._pool.stop(0.5)
-        self._door.stop(0.5)
+        pools = self._pools()
+        for pool in pools:
+            pool.stop(STOP_SECONDS / len(pools))
+
+    def _pools(self) -> list[Pool]:
+        return [self._pool, self._door, *self._apart.values()]
 
     def _run(self) -> None:
         try:
@@ -251,10 +259,11 @@ class Server:
 
     async def _route(self, route: Route, request: Request) -> Response:
         """Run the handler where it belongs, and turn its failure into an answer."""
-        if not route.slow and not route.changes:
+        if not (route.slow or route.apart or route.changes):
             return self._handle(route, request)
+        pool = self._apart[route.path] if route.apart else self._pool
         work = self._change if route.changes else self._handle
-        return await asyncio.wait_for(self._pool.run(lambda: work(route, request)), self._answer_seconds)
+        return await asyncio.wait_for(pool.run(lambda: work(route, request)), self._answer_seconds)
 
     def _change(self, route: Route, request: Request) -> Response:
         """Let those change state who may; a page in a browser may not, whoever's browser it is."""

@@ -8,18 +8,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from gpuwatch.client import Client
 from gpuwatch.export.connection import Limits
 from gpuwatch.export.message import Request, Response, Route
+from gpuwatch.export.server import APART, APART_WAITING
+from gpuwatch.model.past import Past
 from tests.fakes.until import PATIENCE, SLOWER
 from tests.fakes.web import Answers, Served, read_all, serving, talk, until
 
 HALF = b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: "
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n"
 BIG = 32 << 20
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -185,6 +189,39 @@ def test_work_that_takes_too_long_is_an_answer_and_not_a_cut_connection(tmp_path
     with serving(tmp_path, [Route("/hang", hang, slow=True)], limits=SHORT) as served:
         assert Client(served.address).get("/hang").status == 504
         go.set()
+
+
+@pytest.mark.parametrize("path", ["/api/v1/history?metric=power_watts", "/api/v1/events"])
+def test_sixty_who_ask_for_the_past_hold_up_nobody_else(tmp_path: Path, path: str) -> None:
+    answers, go = Answers(), threading.Event()
+    heard: list[bytes] = []
+
+    with serving(tmp_path, answers=answers, limits=Limits(total=PATIENCE)) as served:
+        answers.past = lambda _: answer_late(go, Past(step=10.0, oldest=None, series=(), events=()))
+        answers.events = lambda *_: answer_late(go, [])  # type: ignore[method-assign] # a disk that takes its time
+        asked = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        askers = [threading.Thread(target=lambda: heard.append(talk(served, asked)), daemon=True) for _ in range(60)]
+        for asker in askers:
+            asker.start()
+        try:
+            assert until(lambda: len(heard) >= 60 - APART - APART_WAITING)
+            assert all(answer.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 2\r\n" in answer for answer in heard)
+            one = Client(served.address)
+            for other in ("/api/v1/status", "/api/v1/silences", "/api/v1/alerts", "/metrics"):
+                assert one.get(other, PATIENCE).status == 200
+            assert Client(str(served.path)).post("/api/v1/resume", b"{}", PATIENCE).status == 200
+        finally:
+            go.set()
+        for asker in askers:
+            asker.join(PATIENCE)
+    answered = sum(answer.startswith(b"HTTP/1.1 200 ") for answer in heard)
+    assert (len(heard), APART_WAITING <= answered <= APART + APART_WAITING) == (60, True)
+
+
+def answer_late(go: threading.Event, answer: T) -> T:
+    """Return an answer when it may go."""
+    assert go.wait(PATIENCE)
+    return answer
 
 
 def test_resets_at_any_moment_cost_nobody_else_anything(served: Served) -> None:
