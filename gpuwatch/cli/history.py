@@ -146,8 +146,8 @@ def table(columns: Sequence[Line], found: HistoryDocument) -> Iterator[str]:
     rows: dict[float, list[str]] = {}
     for place, one in enumerate(columns):
         for at, *numbers in one.points:
-            if at is None:
-                raise ValueError("a point without a time")
+            if at is None or len(numbers) not in {1, 3}:
+                raise ValueError("a point without a time, or neither of one value nor of a value and its bounds")
             rows.setdefault(at, [NOTHING] * len(columns))[place] = written(numbers, one.unit, alone=len(columns) == 1)
     widths = [max(len(text), *(len(row[place]) for row in rows.values())) for place, text in enumerate(headings)]
     yield "  ".join([f"{'time':19}", *(text.rjust(width) for text, width in zip(headings, widths, strict=True))])

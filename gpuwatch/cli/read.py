@@ -47,10 +47,12 @@ def run(args: argparse.Namespace) -> int:
     print(json.dumps([*map(shown, sorted(found.readings, key=order)), *happened], indent=1))
     if found.problem:
         print(f"gpuwatch read {args.source}: {found.problem}", file=sys.stderr)
+    is_empty_log = args.source == "kernel" and not found.readings
     if not found.readings and not found.problem:
-        print(f"gpuwatch read {args.source}: this host has nothing that this source reads", file=sys.stderr)
+        words = "the kernel log is empty" if is_empty_log else "this host has nothing that this source reads"
+        print(f"gpuwatch read {args.source}: {words}", file=sys.stderr)
     faults = any(reading.fault for reading in found.readings)
-    return int(bool(found.problem) or faults or not found.readings)
+    return int(bool(found.problem) or faults or not (found.readings or is_empty_log))
 
 
 def shown(reading: Reading) -> dict[str, Any]:

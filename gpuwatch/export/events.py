@@ -92,7 +92,7 @@ def moment(text: str | None, name: str, usual: float) -> float:
     if text is None:
         return usual
     try:
-        found = float(text)
+        found = float(text) if "_" not in text else math.nan  # 1_0 is Python
     except ValueError:
         found = math.nan
     if not -EVER <= found <= EVER:

@@ -208,6 +208,8 @@ class Server:
             connection = Connection(reader, writer, self, peer, unix=unix)
             self._connections[connection] = asyncio.current_task()
             await connection.serve()
+        except asyncio.CancelledError:  # only at the stop; asyncio would log it: it asks the task for its error (3.11)
+            writer.transport.abort()
         except OSError:
             writer.transport.abort()  # gone before it could be looked at
         except Exception:

@@ -23,7 +23,7 @@ def moment(text: str, now: float, *, is_local: bool = False) -> float:
     if found is not None:
         return dated(found, text, is_local=is_local)
     try:
-        seconds = float(text) if text.isascii() else math.nan
+        seconds = float(text) if text.isascii() and "_" not in text else math.nan  # 1_0 is Python
     except ValueError:
         seconds = math.nan
     if not -EVER <= seconds <= EVER:

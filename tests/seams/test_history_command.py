@@ -246,7 +246,7 @@ def test_names_of_a_machine_cannot_play_with_the_terminal(tmp_path: Path, capsys
     assert not set("\x1b\x9b\u202e") & set(out)
 
 
-@pytest.mark.parametrize("points", ["[[null, 1]]", "[[]]", '[["1", 2]]', "[[1]]", "7"])
+@pytest.mark.parametrize("points", ["[[null, 1]]", "[[]]", '[["1", 2]]', "[[1]]", "[[1, 1, 2]]", "[[1, 1, 2, 3, 4]]", "7"])
 def test_an_answer_of_something_else_is_no_traceback(points: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = (
         '{"subject": "gpu", "key": "k", "labels": {}, "metric": "m", "family": "f", "members": {}, "unit": "", "kind": "gauge",'

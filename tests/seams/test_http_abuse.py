@@ -224,6 +224,27 @@ def answer_late(go: threading.Event, answer: T) -> T:
     return answer
 
 
+def test_a_stop_during_an_answer_that_takes_long_cuts_it_and_is_no_mistake(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    began, go = threading.Event(), threading.Event()
+
+    def hang(_: Request) -> Response:
+        began.set()
+        go.wait(PATIENCE)
+        return Response.text(200, "too late")
+
+    try:
+        with serving(tmp_path, [Route("/hang", hang, slow=True)]) as served, served.connect() as connection:
+            connection.sendall(b"GET /hang HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert began.wait(PATIENCE)
+            served.server.stop(0.1)
+            assert read_all(connection) == b""
+    finally:
+        go.set()
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_resets_at_any_moment_cost_nobody_else_anything(served: Served) -> None:
     requests = [b"", b"G", HALF, SCRAPE, SCRAPE * 20, b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n", b"POST /a HTTP/1.1\r\nHost: x\r\n"]
     for sent in requests * 10:

@@ -73,6 +73,11 @@ def test_of_many_events_the_newest_are_shown_and_the_others_counted(tmp_path: Pa
     assert said == "gpuwatch read kernel: 100 events before the last 1000 are left out\n"
 
 
+def test_a_kernel_log_in_which_nothing_is_yet_is_no_trouble(tmp_path: Path, read: Read) -> None:
+    log = KernelLog(tmp_path)
+    assert read("kernel", configured(log)) == (0, [], "gpuwatch read kernel: the kernel log is empty\n")
+
+
 def test_a_kernel_log_that_may_not_be_read_says_which_capability_it_needs(tmp_path: Path, read: Read) -> None:
     log, files = KernelLog(tmp_path), BadFiles(badfs.build(tmp_path), tmp_path)
     files.fail("open", log.dev, errno.EPERM)

@@ -285,6 +285,7 @@ def test_events_of_an_index_are_those_of_every_gpu_that_has_it(answers: Known) -
     ("query", "words"),
     [
         ({"since": "yesterday"}, "since: expected seconds since 1970, got 'yesterday'"),
+        ({"since": "1_0"}, "since: expected seconds since 1970, got '1_0'"),
         ({"since": "nan"}, "since: expected seconds since 1970, got 'nan'"),
         ({"until": "inf"}, "until: expected seconds since 1970, got 'inf'"),
         ({"until": ""}, "until: expected seconds since 1970, got ''"),

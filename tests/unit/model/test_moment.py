@@ -46,7 +46,7 @@ def test_a_date_without_its_zone_is_of_this_host_where_that_is_meant() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "yesterday", "nan", "inf", "1e30", "6 h", "٦h", "²", "9" * 400),
+        *("", "yesterday", "nan", "inf", "1e30", "6 h", "٦h", "²", "9" * 400, "1_0"),
         *("2024-13-01T00:00:00Z", "2024-02-30T00:00Z", "2024-05-01T25:00:00Z", "2024-05-01T14:00:00+24:00", "2024-05-01"),
     ],
 )
