@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes import badfs
+from tests.fakes.badfs import BadFiles
 from tests.fakes.gpu_server import GpuServer
 from tests.fakes.receiver import Receiver
 from tests.fakes.until import PATIENCE
@@ -140,6 +142,29 @@ def soon_again(server: GpuServer, receiver: Receiver, clock: WrongClock) -> None
     assert [got.json["kind"] for got in receiver.requests] == ["firing"]
 
 
+def hanging(server: GpuServer, receiver: Receiver, clock: WrongClock) -> None:
+    """The host comes back, and whoever looks into its pstore never returns."""
+    folder, left = server.daemon.folder, server.host.sys / "fs/pstore"
+    files = BadFiles(badfs.build(folder), folder)
+    server.daemon.environ["LD_PRELOAD"] = f"{files.environ['LD_PRELOAD']}:{server.daemon.environ['LD_PRELOAD']}"
+    server.daemon.environ["BADFS"] = files.environ["BADFS"]
+    left.mkdir(parents=True)
+    with server:
+        settle(server)
+        server.daemon.kill()
+        files.hang("list", left)
+        boot(server, time.time())
+        server.daemon.start()
+        server.wait_up(2)
+        alert = until_told(server)
+        assert files.faults() == [f"list {left}"]
+        assert "pstore unknown: it could not be read in time -> power supply or breaker first" in alert["summary"]
+        assert server.said("the alert memory could be read") == 1  # so beats went on meanwhile
+        (message,) = (got.json for got in receiver.wait(1))
+        assert message["alerts"][0]["incident_id"] == alert["id"]
+        assert server.daemon.stop() == 0
+
+
 def orderly(server: GpuServer, receiver: Receiver, clock: WrongClock) -> None:
     """A reboot that somebody asked for."""
     with server:
@@ -177,7 +202,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
         with Receiver() as receiver:
             story(GpuServer(folder, gpus=2, receiver=receiver, environ=clock.environ), receiver, clock)
 
-    stories: tuple[Story, ...] = (orderly, same_boot, soon_again, unexpected)
+    stories: tuple[Story, ...] = (orderly, same_boot, soon_again, hanging, unexpected)
     with ThreadPoolExecutor() as pool:
         yield {story.__name__: pool.submit(tell, story) for story in stories}
 
@@ -192,6 +217,10 @@ def test_a_gpuwatch_that_was_killed_within_a_boot_is_nothing(told: dict[str, Fut
 
 def test_a_kill_soon_after_the_reboot_was_told_neither_loses_it_nor_tells_it_again(told: dict[str, Future[None]]) -> None:
     told["soon_again"].result()
+
+
+def test_a_pstore_that_hangs_holds_up_neither_beats_nor_page_and_is_said_to_be_unread(told: dict[str, Future[None]]) -> None:
+    told["hanging"].result()
 
 
 def test_an_unexpected_reboot_is_told_once_with_the_last_sample_and_is_over_after_a_day(told: dict[str, Future[None]]) -> None:

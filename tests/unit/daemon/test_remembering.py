@@ -221,16 +221,19 @@ def test_a_history_that_hangs_costs_the_last_sample_and_not_the_start() -> None:
     store.hangs.set()
 
 
-def test_a_pstore_that_hangs_is_said_to_be_unread() -> None:
+def test_a_pstore_that_hangs_is_said_to_be_unread_and_costs_no_sample() -> None:
     over = threading.Event()
 
     def hangs(since: float) -> Iterator[Dump]:
         over.wait(PATIENCE)
         yield Dump()
 
-    known = before(marked(Store()), "boot-1", hangs, patience=0.05)
+    store = marked(Store(kept=[Row(5_020, {gpu.POWER: 300.0})]))
+    looks = Ending(store, Before("boot-0", False, 5_000.0), hangs)
+    until(lambda: looks._told.is_over(0) and looks._rows.is_over(0))
+    known = looks.found()
     over.set()
-    assert known == Before("boot-0", False, 5_000.0, unread=LATE)
+    assert known == Before("boot-0", False, 5_020.0, power_watts=300.0, unread=LATE)
 
 
 @pytest.mark.parametrize(
