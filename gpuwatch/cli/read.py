@@ -3,7 +3,8 @@
 It needs no daemon and no rights: what you may not see is left out, with the reason. `kernel` is the kernel log since the boot,
 `jobs` whose processes are on the GPUs.
 
-Exit code 1: the source gave nothing (an empty kernel log is no trouble), or something it looked at is in trouble; the reason is in the output.
+Exit code 1: the source gave nothing, or something it looked at is in trouble; the reason is in the output. An empty kernel log is
+no trouble.
 
 example: gpuwatch read nvml
 """
