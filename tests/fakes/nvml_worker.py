@@ -22,7 +22,7 @@ from gpuwatch.model.quantity import Duration
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.sources import wire
 from tests.fakes.nvml import FakeNvml
-from tests.fakes.until import PATIENCE
+from tests.fakes.until import LONGEST, PATIENCE, SHORTEST
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -153,13 +153,15 @@ class NvmlWorker:
                 return answers
 
     def until(self, tier: Tier, holds: Callable[[Round], bool], seconds: float = PATIENCE) -> Round:
-        """Ask again and again until a round is as wanted."""
-        end = time.monotonic() + seconds
+        """Ask again and again until a round is as wanted, less and less often."""
+        end, pause = time.monotonic() + seconds, SHORTEST
         while True:
             answers = self.ask(tier)
             with contextlib.suppress(KeyError):  # a round may say nothing of what takes its time
                 if holds(answers):
                     return answers
+            time.sleep(pause)
+            pause = min(pause * 1.5, LONGEST)
             assert time.monotonic() < end, f"it never came: {[one.fault for one in answers.readings]} {self.log()}"
 
     def survey(self) -> Round:
