@@ -17,16 +17,19 @@ import stat
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch import config, daemon
+from gpuwatch import config
 from gpuwatch.export import sockets, webconfig
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.places import places
 from gpuwatch.rules.rule import Rule, Step
 from gpuwatch.sources.simulated import scenario
+
+if TYPE_CHECKING:
+    from gpuwatch.daemon import Daemon
 
 SECRET = ("url", "secret", "password", "token", "key")
 SECRET_FILES = tuple(f"{key}_file" for key in SECRET)
@@ -85,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def doubts(built: daemon.Daemon) -> Iterator[str]:
+def doubts(built: "Daemon") -> Iterator[str]:
     """Yield what is allowed and hardly meant: alerts that nobody hears of, folders and programs that are not there."""
     if built.nobody:
         yield "nobody will be told: no receiver is configured ([[receivers]])"
@@ -123,11 +126,13 @@ def exposed(loaded: config.Loaded) -> Iterator[str]:
             yield f"{name} holds a secret, and every user of this host may read it; {PRIVATE}"
 
 
-def check(found: config.Config, listening: Sequence[socket.socket] = ()) -> daemon.Daemon:
+def check(found: config.Config, listening: Sequence[socket.socket] = ()) -> "Daemon":
     """Build the daemon, start nothing, and read what else a running one would read; raises ConfigError.
 
     `gpuwatch run` builds its daemon by this too: what it refuses and what `check` refuses is the same.
     """
+    from gpuwatch import daemon  # noqa: PLC0415 - the commands that only read a source begin without it, in a third of the time
+
     if found.http.listen:
         sockets.address(found.http.listen)
     if found.sources.simulated.enabled and found.sources.simulated.scenario:
