@@ -55,26 +55,24 @@ def test_check_refuses_what_the_daemon_would_refuse(
     assert SECRET not in heard.err + heard.out
 
 
-@pytest.mark.parametrize("what", ["check", "run"])
 @pytest.mark.parametrize("text", ["junk", "x = 1", 'model = "none"'])
-def test_a_scenario_with_a_mistake_is_refused_by_the_check_and_by_the_start(tmp_path: Path, what: str, text: str) -> None:
+def test_a_scenario_with_a_mistake_is_refused_by_the_check_and_by_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
     scenario = tmp_path / "scenario.toml"
     scenario.write_text(text)
-    file = tmp_path / "gpuwatch.toml"
-    file.write_text(
-        f'[http]\nlisten = ""\nsocket = "{tmp_path}/s"\n[store]\nurl = "sqlite:///{tmp_path}/x.db"\n'
-        f'[sources.simulated]\nenabled = true\nscenario = "{scenario}"\n'
-    )
-    words = ["config", "check"] if what == "check" else ["run"]
+    simulated = f'[sources.simulated]\nenabled = true\nscenario = "{scenario}"\n'
+    assert command(tmp_path, "check", f'[http]\nlisten = ""\nsocket = "{tmp_path}/s"\n{simulated}') == 2
+    checked = capsys.readouterr().err
+    assert checked.startswith(f"{scenario}: ")
     done = subprocess.run(  # a process of its own: `run` takes the signals and the log
-        [sys.executable, "-m", "gpuwatch", *words, "--config", str(file)],
+        [sys.executable, "-m", "gpuwatch", "run", "--config", str(tmp_path / "gpuwatch.toml")],
         capture_output=True,
         text=True,
         timeout=PATIENCE,
         check=False,
     )
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"{scenario}: ")
+    assert (done.returncode, done.stderr) == (2, checked)
 
 
 @pytest.mark.parametrize("key", ["url", "state"])
