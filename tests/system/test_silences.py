@@ -76,6 +76,7 @@ def killed(folder: Path) -> None:
         server.daemon.kill()
         server.daemon.start()
         until(lambda: server.daemon.get("/-/healthy")[0] == 200)
+        until(lambda: server.daemon.status()["silences"])  # once the memory is read, which the page does not wait for
         assert [found["id"] for found in server.daemon.status()["silences"]] == [identity]
         server.daemon.until(in_maintenance(1))
         (after,) = server.daemon.status()["alerts"]
