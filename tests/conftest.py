@@ -1,5 +1,7 @@
 """Fixtures that every room may use; a room's own fixtures lie beside its tests."""
 
+import gc
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,17 @@ def recorded() -> Path:
     if not data.is_dir():
         pytest.skip("the recorded inputs (shared/data beside the clone) are not on this machine")
     return data
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for garbage once the tests are collected: all that is made till then stays, and looking through it takes long."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 ROOMS = ("system", "seams", "shipped", "unit")  # what waits longest begins first, so that what computes fills the waits
