@@ -18,6 +18,7 @@ from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
 from gpuwatch.sampling.board import Board
+from tests.fakes.beating import around
 from tests.fakes.clock import FakeClock
 from tests.fakes.incidents import HOT, ended, milder, stale, worse
 from tests.fakes.store_nouns import incident
@@ -126,19 +127,7 @@ def inbox() -> Inbox:
 @pytest.fixture
 def beat(rooms: Rooms, board: Board, inbox: Inbox, clock: FakeClock) -> Iterator[Beat]:
     """A beat, which is ended after the test."""
-    made = Beat(
-        clock=clock,
-        board=board,
-        inbox=inbox,
-        detectors=rooms,
-        engine=rooms,
-        incidents=rooms,
-        store=rooms,
-        notifier=rooms,
-        page=rooms,
-        reports=(rooms.report,),
-        turning=(rooms.turned,),
-    )
+    made = around(rooms, board, inbox, clock, reports=(rooms.report,), turning=(rooms.turned,))
     yield made
     assert made.stop(5)
 

@@ -7,7 +7,6 @@ import msgspec
 
 from gpuwatch.catalogue.gpu import DRIVER, RELEASED_SINCE
 from gpuwatch.daemon.attached import Snapshot
-from gpuwatch.daemon.beat import Beat
 from gpuwatch.daemon.inbox import Inbox
 from gpuwatch.daemon.kept import STATE, VERSION, Kept
 from gpuwatch.daemon.releasing import Releasing
@@ -19,6 +18,7 @@ from gpuwatch.model.silence import Silence
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
 from gpuwatch.sampling.board import Board
+from tests.fakes.beating import around
 from tests.fakes.clock import FakeClock
 
 
@@ -105,19 +105,7 @@ def test_the_first_beat_that_remembers_knows_when_the_gpus_were_released(clock: 
         happened=lambda _: None,
         at_work=lambda: "",
     )
-    beat = Beat(
-        clock=clock,
-        board=board,
-        inbox=Inbox(),
-        detectors=rooms,
-        engine=rooms,
-        incidents=rooms,
-        store=rooms,
-        notifier=rooms,
-        page=rooms,
-        reports=(),
-        turning=(releasing.readings,),
-    )
+    beat = around(rooms, board, Inbox(), clock, reports=(), turning=(releasing.readings,))
     releasing.start()
     beat.once()
     releasing.stop()
