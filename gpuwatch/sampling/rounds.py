@@ -330,7 +330,8 @@ def problem(state: State) -> str:
     words += [
         f"{name_of(at)} {'does not return' if one.hangs else 'ends its process'}" for at, one in state.stuck.items() if not at[1]
     ]
-    return "; ".join(words) or ("" if state.standings else "has not answered yet")
+    is_asked = state.round is not None or state.worker > 0  # some are asked first a while after the start: that is no trouble
+    return "; ".join(words) or ("has not answered yet" if is_asked and not state.standings else "")
 
 
 class Rounds:
