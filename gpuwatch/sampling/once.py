@@ -3,7 +3,7 @@
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -60,6 +60,7 @@ def once(names: Sequence[str], config: Config, seconds: float, spawn: child.Spaw
         process.send(wire.pack(wire.Ask(number, Tier.FAST)))
         found = added(found, gather(frames, {number}, end))
     finish(process, listener)
+    found = replace(found, readings=latest(found.readings))
     status = process.poll()
     if found.problem == ENDED and status is not None:  # how it ended is known only now that it is reaped
         return replace(found, problem=f"{ENDED} ({words_of(status)})")
@@ -71,6 +72,11 @@ def added(found: Once, more: Once) -> Once:
     known = {(reading.tier, reading.target) for reading in found.readings}
     fresh = [one for one in more.readings if one.fault is not None or (one.tier, one.target) not in known]
     return replace(more, readings=[*found.readings, *fresh])
+
+
+def latest(readings: Iterable[Reading]) -> list[Reading]:
+    """Return the last reading of each target and tier: what fails amid a round is told again at once."""
+    return list({(reading.tier, reading.target): reading for reading in readings}.values())
 
 
 def listen(process: child.Process, frames: Frames) -> None:

@@ -6,6 +6,7 @@ made of. Rows that are left out are named with why.
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,10 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         config.write_text("[paths]\n" + "".join(f'{name} = "{path}"\n' for name, path in paths.items()))
         capsys.readouterr()
         code = cli.main(["read", "nvml", "--config", str(config)])
-        return code, [reading(one) for one in json.loads(capsys.readouterr().out)]
+        readings = [reading(one) for one in json.loads(capsys.readouterr().out)]
+        seen = Counter((one.tier, one.target) for one in readings)
+        assert {one: times for one, times in seen.items() if times > 1} == {}  # one look reads each of them once
+        return code, readings
 
     return run
 

@@ -133,12 +133,14 @@ class Nvml:
         asked: set[str] = set()
         fleet = self._session.fleet
         if fleet is not None:
+            opened: set[Lane | None] = set()
             for opening in fleet.openings():
                 if opening.lane.running(self._clock.mono()) < PATIENCE:
                     patience = self._deadline  # the first call to a GPU is the slow one
+                    opened.add(opening.lane)
                     self._ask_opening(opening, tier, round_, answer)
-            for gpu in fleet.gpus():
-                if gpu.identity.key not in skip:
+            for gpu in fleet.gpus():  # one that has opened since is among them already, and is asked once
+                if gpu.identity.key not in skip and gpu.lane not in opened:
                     asked.add(gpu.identity.key)
                     busy += self._ask_gpu(gpu, tier, round_, answer)
         late = round_.wait(max(0.0, min(patience, end - self._clock.mono())))
