@@ -1,8 +1,8 @@
 """What apt calls before and after dpkg: for packages of NVIDIA's driver the GPUs are released, and taken up again afterwards.
 
 `before` reads the packages from standard input, as apt's DPkg::Pre-Install-Pkgs gives them. `after` ends a release that `before`
-has begun, unless a person has asked for one by then. Neither waits for anything but one answer, and the exit code is always 0:
-apt stops where a hook fails. The lines for apt are in apt.conf beside the systemd unit, for /etc/apt/apt.conf.d/80gpuwatch.
+has begun, unless a person has asked for one by then. Neither waits for more than an answer, and the exit code is always 0: apt
+stops where a hook fails. The lines for apt are in apt.conf beside the systemd unit, for /etc/apt/apt.conf.d/80gpuwatch.
 
 example: gpuwatch apt before < packages.txt
 """
@@ -12,6 +12,7 @@ import contextlib
 import json
 import re
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from gpuwatch.model.escape import printable
 PLACE = "gpuwatch apt"
 MARK = Path("/run/gpuwatch-apt")  # holds since when; /run is root's, as apt is
 LASTS = 1800.0  # seconds; it goes on while dpkg's lock is held
+PAUSE = 0.3  # seconds between two questions
 LINES = 10_000
 LONGEST = 4096  # bytes of a line
 UNKNOWN = "-" * 32  # in place of since when
@@ -63,15 +65,16 @@ def is_driver(lines: Iterable[bytes]) -> bool:
 
 def release(args: argparse.Namespace, client: Client) -> None:
     """Have the GPUs released, unless they are by now, and leave a mark."""
-    if client.get("/api/v1/release", ask.PATIENCE).json()["state"] == "released":
+    before = client.get("/api/v1/release", ask.PATIENCE).json()["state"]
+    if before == "released":
         return
     with args.mark.open("w", encoding="utf-8") as mark:
         mark.write(UNKNOWN)  # first, with its space on the disk: a release whose mark cannot be written would outlast dpkg
         mark.flush()
         body = json.dumps({"seconds": LASTS}).encode()
         answer = ask.granted(args, PLACE, client.post("/api/v1/release", body, ask.PATIENCE), changes=True).json()
-        if answer["already"]:
-            return  # somebody else was faster: it is theirs
+        if answer["already"] or before == "unknown":
+            return  # it is, or may be, somebody else's
         mark.seek(0)
         mark.write(f"{float(answer['since'])}".ljust(len(UNKNOWN)))
     print("gpuwatch has let go of the GPUs while the NVIDIA driver is being installed", file=sys.stderr)
@@ -82,7 +85,11 @@ def resume(args: argparse.Namespace, client: Client) -> None:
     since = args.mark.read_text(encoding="utf-8").strip()
     args.mark.unlink()
     if since == UNKNOWN:
-        return  # nothing was released by `before`
+        return  # nothing was released by `before`, as far as is known
+    end = time.monotonic() + ask.PATIENCE
     state = client.get("/api/v1/release", ask.PATIENCE).json()
+    while state["state"] == "unknown" and time.monotonic() < end:  # the daemon is just being started, as dpkg may have done
+        time.sleep(PAUSE)
+        state = client.get("/api/v1/release", ask.PATIENCE).json()
     if state["state"] == "released" and str(float(state["since"])) == str(float(state.get("asked_at", state["since"]))) == since:
         ask.granted(args, PLACE, client.post("/api/v1/resume", b"{}", ask.PATIENCE), changes=True)

@@ -209,7 +209,7 @@ class Daemon:
         return self.incidents.open()
 
     def events(self, since: float, until: float, limit: int, keys: Collection[str] | None) -> Sequence[Event]:
-        """Return the newest events of that time, the oldest of them first."""
+        """Return the newest events of that time, the oldest of them first; raises UnreadableError."""
         return self.store.events(since, until, limit, keys=keys)
 
     def history(self, question: Question) -> Past:

@@ -19,6 +19,7 @@ from gpuwatch.detectors.released import is_explained
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.model.past import UnreadableError
 from gpuwatch.sources.kernel.pstore import Dump
 
 log = logging.getLogger("gpuwatch")
@@ -69,6 +70,9 @@ class Look(Generic[Found]):
             for found in self._look():
                 self.outcome = found, LATE
             self.outcome = self.outcome[0], ""
+        except UnreadableError as error:
+            log.warning("how the last boot ended is known in part only: %s", error)
+            self.outcome = self.outcome[0], str(error)
         except Exception as error:  # root of the thread: one look that fails must not cost the others
             log.exception("how the last boot ended is known in part only: %s failed", self._name)
             self.outcome = self.outcome[0], f"it could not be read ({type(error).__name__})"

@@ -167,9 +167,11 @@ class Releasing:
         return {"was_released": was, "stored": stored, **self.state()}
 
     def state(self) -> dict[str, Any]:
-        """Return how it stands: `released`, `attaching` or `attached`, and what the last attaching found."""
+        """Return how it stands: `released`, `attaching`, `attached` and what that found, or `unknown`: not read after a start."""
         with self._lock:
             kept = self._kept
+            if not self._recalled:
+                return {"state": "unknown", "found": ""}
             if kept is None:
                 return {"state": "attached", "found": self._words}
             asked = kept.since if kept.asked_at is None else kept.asked_at

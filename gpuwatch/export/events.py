@@ -12,7 +12,9 @@ from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.catalogue.xids import xid
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.model.card import meant
-from gpuwatch.model.event import Event
+from gpuwatch.model.escape import printable
+from gpuwatch.model.event import WORDS_LIMIT, Event
+from gpuwatch.model.past import UnreadableError
 from gpuwatch.model.pci import address_of, spelled
 from gpuwatch.model.view import Entry, View
 
@@ -30,7 +32,7 @@ class Answers(Protocol):
         ...
 
     def events(self, since: float, until: float, limit: int, keys: Collection[str] | None) -> Sequence[Event]:
-        """Return the newest events of that time, the oldest of them first."""
+        """Return the newest events of that time, the oldest of them first; raises UnreadableError."""
         ...
 
 
@@ -71,7 +73,10 @@ def events(answers: Answers, request: Request) -> Response:
         since, until, limit, keys = wanted(request.query, known)
     except ValueError as error:
         return Response.text(400, str(error))
-    found = answers.events(since, until, limit, keys)
+    try:
+        found = answers.events(since, until, limit, keys)
+    except UnreadableError as error:
+        return Response.text(503, printable(str(error), WORDS_LIMIT))
     return Response.json(EventsDocument(__version__, [told(event, indexes) for event in found]))
 
 

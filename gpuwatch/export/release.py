@@ -1,7 +1,8 @@
 """Releasing the GPUs over HTTP: everybody may see how it stands; who may change state releases and resumes.
 
 `POST /api/v1/release` takes `{"seconds": 1800}`, `POST /api/v1/resume` nothing. All answer with the state (`released`,
-`attaching`, `attached`), and once it is attached again with what has changed (`found`).
+`attaching`, `attached`, or `unknown` while it has not been read after a start), and once it is attached again with what has
+changed (`found`).
 """
 
 from typing import Any, Protocol

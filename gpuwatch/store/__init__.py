@@ -16,9 +16,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 from sqlalchemy import Connection, Engine
@@ -58,8 +57,6 @@ READ_STEPS = 10_000  # steps of SQLite's machine between two looks at the time
 INTERRUPTED = "interrupted"  # what SQLite says when that time is over (sqlite3ErrStr in main.c)
 ASKERS = 2  # questions that are answered at once: each costs the daemon up to a core, and a thread of those that answer HTTP
 ASKERS_WAIT = 1.0  # seconds that the next one waits
-
-T = TypeVar("T")
 
 
 class Store:
@@ -192,12 +189,14 @@ class Store:
             self._writer.wake()
 
     def rows(self, subject: Subject, metrics: Sequence[Metric], since: float, until: float, key: str | None = None) -> list[Row]:
-        """Return the 10 s rows with since <= at < until, the oldest first, at most 100,000; [] where the disk refuses.
+        """Return the 10 s rows with since <= at < until, the oldest first, at most 100,000.
 
         A value stands in the row of the 10 s in which it was read: a metric read every 60 s is in one row of six. Reads the
-        disk in the caller's thread, for 5 s at most as far as the disk answers; raises KeyError for a metric that is not kept.
+        disk in the caller's thread, for 5 s at most as far as the disk answers. Raises KeyError for a metric that is not kept,
+        and UnreadableError where the disk refuses or is too slow.
         """
-        return self._ask(lambda connection: read(connection, subject, metrics, since, until, key=key))
+        with self._reading() as connection:
+            return list(read(connection, subject, metrics, since, until, key=key))
 
     def record(self, events: Sequence[Event]) -> None:
         """Keep what happened, in the history; never waits."""
@@ -217,12 +216,9 @@ class Store:
 
         `keys` may be UUIDs of GPUs or their addresses on the bus: both give all that was told of them.
         """
-
-        def found(connection: Connection) -> Iterable[Event]:
+        with self._reading() as connection:
             all_keys = None if keys is None else past.aliases(connection, keys)
-            return happenings.read(connection, since, until, limit, kinds=kinds, keys=all_keys)
-
-        return self._ask(found)
+            return list(happenings.read(connection, since, until, limit, kinds=kinds, keys=all_keys))
 
     def past(self, question: Question) -> Past:
         """Return some metrics over a time, thinned to what one answer holds, and what happened meanwhile. Reads as `rows` does.
@@ -236,30 +232,21 @@ class Store:
         try:
             with self._reading() as connection:
                 return past.read(connection, question)
-        except (*DISK_ERRORS, msgspec.DecodeError) as error:  # the last: labels that are none
-            raise UnreadableError(f"the history cannot be read: {self._refused(error)}") from None
         finally:
             self._askers.release()
 
-    def _ask(self, question: Callable[[Connection], Iterable[T]]) -> list[T]:
-        """Read the history in the caller's thread, for a few seconds at most; what the disk refuses is left out."""
-        found: list[T] = []
-        try:
-            with self._reading() as connection:
-                found.extend(question(connection))
-        except DISK_ERRORS as error:
-            log.info("history could not be read: %s", self._refused(error))
-        return found
-
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Connection]:
-        """Connect for reading; a statement is interrupted when the time is over."""
-        with self._reader.connect() as connection:
-            driver = connection.connection.driver_connection
-            if isinstance(driver, sqlite3.Connection):
-                deadline = time.monotonic() + READ
-                driver.set_progress_handler(lambda: time.monotonic() > deadline, READ_STEPS)
-            yield connection
+        """Connect for reading; a statement is interrupted when the time is over. What the disk refuses is an UnreadableError."""
+        try:
+            with self._reader.connect() as connection:
+                driver = connection.connection.driver_connection
+                if isinstance(driver, sqlite3.Connection):
+                    deadline = time.monotonic() + READ
+                    driver.set_progress_handler(lambda: time.monotonic() > deadline, READ_STEPS)
+                yield connection
+        except (*DISK_ERRORS, msgspec.DecodeError) as error:  # the last: labels that are none
+            raise UnreadableError(f"the history cannot be read: {self._refused(error)}") from None
 
     def _refused(self, error: Exception) -> str:
         """Return what the disk refused, in words; what is corrupt is looked at by the writing thread."""

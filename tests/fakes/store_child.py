@@ -16,6 +16,7 @@ from gpuwatch import config
 from gpuwatch.catalogue import gpu
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.delivery import Outcome
+from gpuwatch.model.past import UnreadableError
 from gpuwatch.store import Store, Ticket
 from tests.fakes import store_nouns as nouns
 from tests.fakes.until import PATIENCE
@@ -72,8 +73,11 @@ class Child:
         return {"incidents": [item.id for item in memory.incidents], "deliveries": [item.id for item in memory.deliveries]}
 
     def rows(self) -> object:
-        """Return the stored values of power."""
-        return [row.values[gpu.POWER] for row in self.store.rows(gpu.GPU, [gpu.POWER], 0, 1e12)]
+        """Return the stored values of power, or why they cannot be read."""
+        try:
+            return [row.values[gpu.POWER] for row in self.store.rows(gpu.GPU, [gpu.POWER], 0, 1e12)]
+        except UnreadableError as error:
+            return str(error)
 
     def numbers(self) -> object:
         """Return the store's own numbers by metric id (and queue)."""

@@ -12,6 +12,7 @@ from gpuwatch.catalogue import gpu, own
 from gpuwatch.config import ConfigError
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.delivery import Outcome
+from gpuwatch.model.past import UnreadableError
 from gpuwatch.store import Store
 from tests.fakes.clock import FakeClock
 from tests.fakes.store_home import FILLED, Home, fill, powers, run
@@ -188,6 +189,7 @@ def test_a_folder_that_cannot_be_made_costs_the_memory_and_nothing_else(tmp_path
     assert ["without the alert memory" in note for note in notes] == [True]
     assert not store.commit([incident(1)]).wait(0.05)
     assert store.memory().incidents == [incident(1)]
-    assert store.rows(gpu.GPU, [gpu.POWER], 0, 1e12) == []
+    with pytest.raises(UnreadableError, match="unable to open database file"):
+        store.rows(gpu.GPU, [gpu.POWER], 0, 1e12)
     assert "cannot be used" in store.problem()
     store.stop(5)

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from gpuwatch.catalogue import gpu
+from gpuwatch.model.past import UnreadableError
 from gpuwatch.store import Memory
 from gpuwatch.store.migrations import HISTORY_LAYOUT, STATE_LAYOUT, Layout, Step
 from gpuwatch.store.records import incident_row
@@ -124,7 +125,8 @@ def test_a_history_that_becomes_corrupt_is_moved_aside_while_alerts_go_on(
     second = opened()
     run(second)
     with caplog.at_level(logging.WARNING):
-        second.rows(gpu.GPU, [gpu.POWER], 0, 1e12)  # meets the damage
+        with pytest.raises(UnreadableError, match="malformed"):
+            second.rows(gpu.GPU, [gpu.POWER], 0, 1e12)
         until(lambda: aside(tmp_path, "corrupt") == ["gpuwatch"])
     fill_more(second)
     assert sum("was moved to gpuwatch.db.corrupt-" in record.getMessage() for record in caplog.records) == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from gpuwatch.catalogue import gpu
 from gpuwatch.catalogue.host import HOST
 from gpuwatch.catalogue.named import named
 from gpuwatch.catalogue.own import QUEUE_DROPPED
@@ -219,8 +220,13 @@ def test_a_history_that_is_not_open_locked_gone_or_busy_is_said_in_words(tmp_pat
     holder.close()
     assert len(store.past(asked()).series) == 8
     file.rename(tmp_path / "elsewhere.db")
-    with pytest.raises(UnreadableError, match=r"^the history cannot be read: unable to open database file$"):
-        store.past(asked())
+    for question in (
+        lambda: store.past(asked()),
+        lambda: store.events(0, 2e9),
+        lambda: store.rows(gpu.GPU, [gpu.POWER], 0, 2e9),
+    ):
+        with pytest.raises(UnreadableError, match=r"^the history cannot be read: unable to open database file$"):
+            question()
     (tmp_path / "elsewhere.db").rename(file)
     assert len(store.past(asked()).series) == 8
 

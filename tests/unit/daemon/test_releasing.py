@@ -195,7 +195,7 @@ def test_a_restart_that_cannot_read_its_disk_lets_go_once_it_can(host: Host) -> 
     host.releasing.release(600, "root")
     host.disk.remembers = False
     host.restart()
-    assert (host.state(), host.crew.is_paused) == ("attached", False)
+    assert (host.state(), host.crew.is_paused) == ("unknown", False)
     host.disk.remembers = True
     host.until("released")
     assert host.crew.is_paused
@@ -205,7 +205,9 @@ def test_what_this_run_was_told_stands_against_what_an_earlier_one_left(host: Ho
     host.releasing.release(600, "root")
     host.disk.remembers = False
     host.restart()
+    assert host.state() == "unknown"
     host.releasing.resume("root")
+    assert host.state() == "attached"
     host.disk.remembers = True
     host.restart()
     assert (host.state(), host.crew.is_paused) == ("attached", False)

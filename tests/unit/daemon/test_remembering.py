@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
 from gpuwatch.model.finding import Findings
 from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.model.past import UnreadableError
 from gpuwatch.model.view import View
 from gpuwatch.notify import Channels, Notifier, Silences
 from gpuwatch.rules.engine import Engine
@@ -63,6 +65,7 @@ class Store:
     happened: list[Event] = field(default_factory=list)
     hangs: threading.Event | None = None
     fails: str = ""
+    error: Exception = field(default_factory=KeyError)
     writes: bool = True
 
     def memory(self) -> Memory:
@@ -100,7 +103,7 @@ class Store:
 
     def _fail(self, what: str) -> None:
         if self.fails == what:
-            raise KeyError(what)
+            raise self.error
 
 
 class Nothing(msgspec.Struct):
@@ -237,25 +240,32 @@ def test_a_pstore_that_hangs_is_said_to_be_unread_and_costs_no_sample() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fails", "lost"),
+    ("error", "why", "level"),
     [
-        ("left", {"crash": "", "unread": "it could not be read (KeyError)"}),
-        ("events", {"errors": (), "unheard": "it could not be read (KeyError)"}),
-        ("rows", {"at": 5_000.0, "power_watts": None, "unsampled": "it could not be read (KeyError)"}),
+        (KeyError("a bug"), "it could not be read (KeyError)", "ERROR"),
+        (UnreadableError("the history cannot be read: it is corrupt"), "the history cannot be read: it is corrupt", "WARNING"),
     ],
 )
 def test_what_cannot_be_looked_for_has_a_reason_and_costs_nothing_else(
-    fails: str, lost: dict[str, Any], caplog: pytest.LogCaptureFixture
+    error: Exception, why: str, level: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = marked(Store(fails=fails, kept=[Row(5_020, {gpu.POWER: 300.0})], happened=[xid(79, "GPU-5", 4_990.0)]))
-
-    def left(since: float) -> Iterator[Dump]:
-        store._fail("left")
-        yield Dump("Kernel panic")
-
+    losses: dict[str, dict[str, Any]] = {
+        "left": {"crash": "", "unread": why},
+        "events": {"errors": (), "unheard": why},
+        "rows": {"at": 5_000.0, "power_watts": None, "unsampled": why},
+    }
     whole = Before("boot-0", False, 5_020.0, power_watts=300.0, crash="Kernel panic", errors=("Xid 79 (GPU-5)",))
-    assert before(store, "boot-1", left) == msgspec.structs.replace(whole, **lost)
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    for fails, lost in losses.items():
+        kept, happened = [Row(5_020, {gpu.POWER: 300.0})], [xid(79, "GPU-5", 4_990.0)]
+        store = marked(Store(fails=fails, error=error, kept=kept, happened=happened))
+        assert before(store, "boot-1", partial(dumped, store)) == msgspec.structs.replace(whole, **lost)
+    assert [record.levelname for record in caplog.records] == [level] * 3
+
+
+def dumped(store: Store, since: float) -> Iterator[Dump]:
+    """Yield what the kernel left, unless the test says that this fails."""
+    store._fail("left")
+    yield Dump("Kernel panic")
 
 
 def test_beats_go_on_while_disk_and_pstore_hang_and_what_happens_meanwhile_is_judged_again() -> None:

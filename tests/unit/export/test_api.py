@@ -15,7 +15,7 @@ from gpuwatch.export.page import Page
 from gpuwatch.model.alert import AlertState, Incident, Severity
 from gpuwatch.model.event import Event
 from gpuwatch.model.naming import Naming
-from gpuwatch.model.past import Past, Question
+from gpuwatch.model.past import Past, Question, UnreadableError
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.silence import Matcher
 from gpuwatch.model.target import Target
@@ -79,6 +79,7 @@ class Known:
         self.releasing = Releasing()
         self.reasons: list[str] = []
         self.faults: list[str] = []
+        self.refused = ""
 
     def ready(self) -> list[str]:
         """Return what is in the way."""
@@ -93,8 +94,10 @@ class Known:
         return self.now
 
     def events(self, since: float, until: float, limit: int, keys: Collection[str] | None) -> Sequence[Event]:
-        """Note what is asked for, and return one event."""
+        """Note what is asked for, and return one event, unless the disk refuses."""
         self.asked = (since, until, limit, keys)
+        if self.refused:
+            raise UnreadableError(self.refused)
         return [XID]
 
     def history(self, question: Question) -> Past:
@@ -126,6 +129,11 @@ def ask(answers: Known, path: str, **headers: str) -> Response:
     return route.handler(
         Request(method="GET", path=path, headers={name.replace("_", "-"): value for name, value in headers.items()})
     )
+
+
+def test_events_that_the_disk_refuses_are_no_quiet_host(answers: Known) -> None:
+    answers.refused = "the history cannot be read: \x1bdisk I/O error"
+    assert asked(answers) == Response.text(503, "the history cannot be read: \\x1bdisk I/O error")
 
 
 def test_a_healthy_process_says_so(answers: Known) -> None:
