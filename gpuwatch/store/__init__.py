@@ -60,7 +60,7 @@ ASKERS_WAIT = 1.0  # seconds that the next one waits
 
 
 class Store:
-    """Keeps alerts and history. Nothing here raises for a disk, and only `start`, `stop` and `rows` wait for one.
+    """Keeps alerts and history. Only `rows`, `events` and `past` raise for a disk, and only they, `start` and `stop` wait for one.
 
     `observe` belongs to one thread; everything else may be called from any. `ids` makes ULIDs above all stored ones.
     Construction raises ConfigError for a url that cannot be used.
