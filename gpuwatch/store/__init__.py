@@ -60,7 +60,7 @@ ASKERS_WAIT = 1.0  # seconds that the next one waits
 
 
 class Store:
-    """Keeps alerts and history. Only `rows`, `events` and `past` raise for a disk, and only they, `start` and `stop` wait for one.
+    """Keeps alerts and history. `rows`, `events` and `past` raise for a disk; they, `start` and `stop` alone wait for one.
 
     `observe` belongs to one thread; everything else may be called from any. `ids` makes ULIDs above all stored ones.
     Construction raises ConfigError for a url that cannot be used.
