@@ -21,6 +21,7 @@ from gpuwatch.detectors.headroom import Headroom
 from gpuwatch.detectors.inventory import Inventory
 from gpuwatch.detectors.reboot import Before, Reboot
 from gpuwatch.detectors.smart_age import SmartAge
+from gpuwatch.detectors.unified import Unified
 from gpuwatch.detectors.usage import Usage, joined
 from gpuwatch.model.event import Event
 from gpuwatch.model.finding import Evidence, Findings
@@ -51,6 +52,11 @@ def accumulate(config: Config, before: Before | None) -> AnyDetector:  # noqa: A
 def headroom(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
     """Build the margin to slowdown."""
     return Headroom()
+
+
+def unified(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
+    """Build the memory of GPUs that share the host's."""
+    return Unified()
 
 
 def reboot(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
@@ -88,6 +94,7 @@ DETECTORS: Mapping[str, Callable[[Config, Before | None], AnyDetector]] = {
     "inventory": inventory,
     "accumulate": accumulate,
     "headroom": headroom,
+    "unified": unified,
     "reboot": reboot,
     "smart_age": smart_age,
     "usage": usage,
