@@ -234,9 +234,8 @@ def test_odd_cards_among_good_ones_have_what_they_have_and_disturb_nobody(tmp_pa
         assert {page.value(sizes, gpu=card) for card in ("1", "2")} == {page.value("gpuwatch_host_memory_size_bytes")}
         assert page.value("gpuwatch_gpu_memory_used_bytes", gpu="1") == 0  # its list of processes is empty; Orin has none
         orin = {name for name in page.names if page.all(name, gpu="2")}
-        assert orin == own | {
-            f"gpuwatch_gpu_memory_{name}" for name in ("unified", "size_bytes")
-        }  # no 0 for what it does not say
+        shared = {f"gpuwatch_gpu_memory_{name}" for name in ("unified", "size_bytes")}
+        assert orin == own | shared  # no 0 for what it does not say
         assert "gpuwatch_gpu_ecc_errors_total" not in server.series(page, 3)
         server.moves([0, 1, 3, 4, 5])
         assert server.ready() == (200, ["ready"])

@@ -58,7 +58,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     last_seen_at: Annotated[Time, said("When the condition was last known to hold.")]
     attempt: Annotated[int, said("1 for the first try to send this message.")]
     evidence: Annotated[dict[str, float], said("The numbers that made it fire.")]
-    links: dict[str, str]
+    links: Annotated[dict[str, str], said("Addresses by what they lead to. No rule has any yet.")]
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
