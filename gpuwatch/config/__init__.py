@@ -1,9 +1,9 @@
 """TOML files -> Config. Options, defaults and limits: `sources.py` for [sources], `options.py` for the rest.
 
 `/etc/gpuwatch/gpuwatch.toml` (as a user: the XDG folder), then `conf.d/*.toml` beside it in name order: tables merge,
-scalars of the later file win, arrays of tables append. Every error names the file, the key, what was found and what was
-expected. Rules and receivers are tables whose keys belong to the rooms `rules` and `notify`; those rooms convert them and
-raise the same ConfigError.
+scalars of the later file win, arrays of tables append (`merge.py`). Every error names the file, the key, what was found and
+what was expected. Rules and receivers are tables whose keys belong to the rooms `rules` and `notify`; those rooms convert them
+and raise the same ConfigError.
 """
 
 import os
@@ -16,6 +16,7 @@ import msgspec
 
 from gpuwatch import toml
 from gpuwatch.config.convert import blame, convert, shown, unknown
+from gpuwatch.config.merge import merge
 from gpuwatch.config.options import Config, Gpu, Host, Http, Inventory, Paths, Privacy, Processes, Route, Store
 from gpuwatch.config.section import ConfigError, Section
 from gpuwatch.config.sources import Dcgm, Jobs, Nvml, Probe, Simulated, Smart, Source, Sources
@@ -95,7 +96,7 @@ def open_all(file: Path | None, where: Places) -> Loaded:
     merged: dict[str, Any] = {}
     origin: dict[str, Path] = {}
     for path, table in tables:
-        merge(merged, table, origin, path, "")
+        merge(merged, table, Config, origin, path)
     found = convert(merged, Config, origin, str(main))
     gpus: dict[str, Gpu] = {}
     for text, gpu in found.gpus.items():
@@ -156,25 +157,6 @@ def read(path: Path) -> dict[str, Any]:
         return toml.read(path)
     except toml.TableError as error:
         raise ConfigError(str(path), error.key, error.problem) from None
-
-
-def merge(into: dict[str, Any], table: Mapping[str, Any], origin: dict[str, Path], path: Path, head: str) -> None:
-    """Merge one file's table: tables merge, arrays of tables append, the later scalar wins. `origin` says who set a key."""
-    for key, value in table.items():
-        name = f"{head}{key}"
-        before = into.get(key)
-        if isinstance(value, dict):
-            if not isinstance(before, dict):
-                into[key] = before = {}
-            origin.setdefault(name, path)
-            merge(before, value, origin, path, f"{name}.")
-        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-            into[key] = start = list(before) if isinstance(before, list) else []
-            for index, item in enumerate(value, len(start)):
-                origin[f"{name}[{index}]"] = path
-                start.append(item)
-        else:
-            into[key], origin[name] = value, path
 
 
 def plain(config: Config) -> dict[str, Any]:

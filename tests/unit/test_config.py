@@ -97,6 +97,88 @@ def test_conf_d_is_merged_in_name_order(where: Places) -> None:
     assert [receiver["name"] for receiver in found.receivers] == ["one", "two"]
 
 
+MERGED = """
+[host]
+labels = { rack = "A1" }
+[rules.gpu_overheating]
+threshold = 85
+critical.threshold = 92
+[[rules.gpu_overheating.only]]
+model = "A40"
+[[receivers]]
+name = "one"
+[[routes]]
+receivers = ["one"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("later", "changed"),
+    [
+        ("receivers = []\nroutes = []\nhost = {}\n[rules.gpu_overheating]\nonly = []", {}),  # adds nothing, takes nothing away
+        ('[[receivers]]\nname = "two"', {"receivers": [{"name": "one"}, {"name": "two"}]}),
+        ('receivers = [{ name = "two" }]', {"receivers": [{"name": "one"}, {"name": "two"}]}),
+        ('[[routes]]\nreceivers = ["one", "two"]', {"routes": [["one"], ["one", "two"]]}),  # names in a route are no tables
+        ("[[routes]]\nreceivers = []", {"routes": [["one"], []]}),
+        ('[host.labels]\nrow = "7"', {"labels": {"rack": "A1", "row": "7"}}),
+        ('[host]\nlabels = { rack = "" }', {"labels": {"rack": ""}}),
+        ("[rules.gpu_overheating]\nthreshold = 80", {"threshold": 80}),
+        ("[rules.gpu_overheating.critical]\nclear = 89", {"critical": {"threshold": 92, "clear": 89}}),
+        ('[[rules.gpu_overheating.only]]\nuuid = "GPU-1"', {"only": [{"model": "A40"}, {"uuid": "GPU-1"}]}),
+        ("[rules.gpu_dropped]\nenabled = false", {"rules": ["gpu_dropped", "gpu_overheating"]}),
+    ],
+)
+@pytest.mark.parametrize("names", [("gpuwatch.toml", "conf.d/10.toml"), ("conf.d/10.toml", "conf.d/20.toml")])
+def test_tables_merge_arrays_of_tables_append_and_of_the_rest_the_later_one_counts(
+    where: Places, names: tuple[str, str], later: str, changed: dict[str, object]
+) -> None:
+    for name, text in zip(names, (MERGED, later), strict=True):
+        write(where, text, name)
+    found = config.load(None, where)
+    before = {
+        "labels": {"rack": "A1"},
+        "threshold": 85,
+        "critical": {"threshold": 92},
+        "only": [{"model": "A40"}],
+        "receivers": [{"name": "one"}],
+        "routes": [["one"]],
+        "rules": ["gpu_overheating"],
+    }
+    assert before | changed == {
+        "labels": found.host.labels,
+        **found.rules["gpu_overheating"],
+        "receivers": found.receivers,
+        "routes": [route.receivers for route in found.routes],
+        "rules": sorted(found.rules),
+    }
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ('[receivers]\nname = "two"', "receivers: expected an array, found a table"),
+        ("[routes]\nreceivers = []", "routes: expected an array, found a table"),
+        ("receivers = 3", "receivers: expected an array, found a value that is no text"),
+        ('[[host]]\nname = "b"', "host: expected a table, found an array"),
+        ("host = []", "host: expected a table, found an array"),
+        ("[host]\nlabels = []", "host.labels: expected a table, found an array"),
+        ("[rules]\ngpu_overheating = []", "rules.gpu_overheating: expected a table, found an array"),
+        ("[rules.gpu_overheating]\ncritical = 92", "rules.gpu_overheating.critical: expected a table, found 92"),
+        ('[rules.gpu_overheating.only]\nuuid = "GPU-1"', "rules.gpu_overheating.only: expected an array, found a table"),
+    ],
+)
+@pytest.mark.parametrize("last", ["", MERGED])
+def test_a_table_in_place_of_an_array_of_tables_and_the_reverse_name_their_file_and_no_later_one_hides_them(
+    where: Places, wrong: str, said: str, last: str
+) -> None:
+    write(where, MERGED)
+    extra = write(where, wrong, "conf.d/10.toml")
+    write(where, last, "conf.d/20.toml")
+    with pytest.raises(ConfigError) as raised:
+        config.load(None, where)
+    assert str(raised.value) == f"{extra}: {said}"
+
+
 def test_conf_d_alone_is_enough(where: Places) -> None:
     write(where, '[host]\nname = "b"', "conf.d/20.toml")
     assert config.load(None, where).host.name == "b"
