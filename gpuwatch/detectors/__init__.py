@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gpuwatch.config import Config
 from gpuwatch.detectors.access import Access
 from gpuwatch.detectors.accumulate import Accumulate
-from gpuwatch.detectors.detector import Detector
+from gpuwatch.detectors.detector import Clockwork, Detector
 from gpuwatch.detectors.ended import Ended
 from gpuwatch.detectors.events import Events
 from gpuwatch.detectors.headroom import Headroom
@@ -201,9 +201,12 @@ class Runner:
                 )
                 continue
             try:
-                self.states[detector.name] = msgspec.msgpack.decode(blob, type=type(detector.initial()))
+                state = self.states[detector.name] = msgspec.msgpack.decode(blob, type=type(detector.initial()))
             except msgspec.MsgspecError as error:
                 log.warning("detector %s begins afresh: its state cannot be read: %s", detector.name, error)
+                continue
+            if isinstance(clock := getattr(state, "clock", None), Clockwork):
+                clock.mono = None  # that of another process means nothing here
         self.kept({one.name: msgspec.msgpack.encode(self.states[one.name]) for one in self.detectors if isinstance(one, Usage)})
 
 

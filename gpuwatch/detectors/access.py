@@ -53,7 +53,7 @@ class Access:
 
     def step(self, state: State, view: View, wall: float) -> tuple[State, Findings]:
         """Look at every container, and tell what has changed."""
-        state.clock.tick(wall)
+        state.clock.tick(wall, view.mono)
         events: list[Event] = []
         for entry in view.of(JOB):
             if entry.readings:

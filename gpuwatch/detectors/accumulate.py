@@ -1,14 +1,14 @@
 """Counters that the hardware does not keep as one would want: unwrapped PCIe bytes, busy time, energy.
 
-Each looks at `Reading.at`, so that one value is not counted twice, and at the wall time between two readings: more than
-three periods, or a step back, is a gap of which nothing is counted.
+Each looks at `Reading.at`, so that one value is not counted twice, and at the time from the beat that found the reading before:
+more than three periods, or a restart, is a gap of which nothing is counted. No step of the wall clock is any time.
 
 A counter that falls is taken for one that has begun anew, and its whole value counted again. So these go on where an orderly stop
 left them, and begin at 0 after any other end, as those of the driver do after a reboot: that is exact for a rate and an increase,
 and they are told as they are, every beat. The same where the sums of an earlier run come late: these here have begun by then.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -25,11 +25,11 @@ from gpuwatch.catalogue.gpu import (
     POWER,
     UTILIZATION,
 )
-from gpuwatch.detectors.detector import derived, measured
+from gpuwatch.detectors.detector import Clockwork, derived, measured
 from gpuwatch.model.finding import Findings
 from gpuwatch.model.metric import Metric
-from gpuwatch.model.reading import Absence, Tier
-from gpuwatch.model.view import Entry, View
+from gpuwatch.model.reading import Absence, Reading, Tier
+from gpuwatch.model.view import View
 
 WRAP = 2.0**32  # where the byte counters of drivers begin anew (nvml.md 2.7)
 GAP = 3  # periods
@@ -43,7 +43,8 @@ class Sum(msgspec.Struct):
     """One counter: what it has come to, and the reading that was last taken in."""
 
     total: float = 0.0
-    at: float | None = None
+    at: float | None = None  # wall clock, so that it is known again
+    seen: float | None = None  # own clock
     raw: float | None = None  # None: it came from a rate
 
 
@@ -51,6 +52,7 @@ class State(msgspec.Struct):
     """The sums of each GPU by the id of the counter."""
 
     gpus: dict[str, dict[str, Sum]] = {}
+    clock: Clockwork = msgspec.field(default_factory=Clockwork)
 
 
 class Accumulate:
@@ -69,17 +71,20 @@ class Accumulate:
     def step(self, state: State, view: View, wall: float) -> tuple[State, Findings]:
         """Add what is new. A GPU that gives nothing now has no sums now; they go on when it does."""
         readings = []
+        state.clock.tick(wall, view.mono)
         for entry in view.of(GPU):
-            if not measured(entry):
+            told = measured(entry)
+            if not told:
                 continue
             key = entry.target.key
             sums = state.gpus.pop(key, {})
             values: dict[Metric, float] = {}
             for raw, counter in RAW.items():
-                self.add_raw(entry, raw, counter, sums, values)
+                if (reading := of(raw, told)) is not None:
+                    values[counter] = self.add_raw(reading, raw, sums.setdefault(counter.id, Sum()), state.clock)
             for rate, counter in RATES.items():
-                if counter is not ENERGY or lacks_energy(entry):
-                    self.add_rate(entry, rate, counter, sums, values)
+                if (counter is not ENERGY or lacks_energy(told)) and (reading := of(rate, told)) is not None:
+                    values[counter] = self.add_rate(reading, rate, sums.setdefault(counter.id, Sum()), state.clock)
             if sums:
                 state.gpus[key] = sums  # at the end: the first are those not seen for longest
                 readings.append(derived(entry.target, values, {}, wall))
@@ -87,33 +92,27 @@ class Accumulate:
             del state.gpus[next(iter(state.gpus))]
         return state, Findings(tuple(readings))
 
-    def add_raw(self, entry: Entry, raw: Metric, counter: Metric, sums: dict[str, Sum], values: dict[Metric, float]) -> None:
-        """Add what a raw byte counter has grown by."""
-        reading = next((reading for reading in measured(entry) if raw in reading.values), None)
-        if reading is None:
-            return
-        value, total = reading.values[raw], sums.setdefault(counter.id, Sum())
+    def add_raw(self, reading: Reading, raw: Metric, total: Sum, clock: Clockwork) -> float:
+        """Add what a raw byte counter has grown by; returns what it has come to."""
         if total.at != reading.at:
-            gap = self.is_gap(total.at, reading.at, reading.tier)
-            total.total += 0.0 if total.at is None or total.raw is None else growth(total.raw, value, gap=gap)
-            total.at, total.raw = reading.at, value
-        values[counter] = total.total
+            value = reading.values[raw]
+            gap = clock.since(total.seen, GAP * self.periods[reading.tier]) is None
+            total.total += 0.0 if total.raw is None else growth(total.raw, value, gap=gap)
+            total.at, total.seen, total.raw = reading.at, clock.now, value
+        return total.total
 
-    def add_rate(self, entry: Entry, rate: Metric, counter: Metric, sums: dict[str, Sum], values: dict[Metric, float]) -> None:
-        """Add a rate times the time that it stands for: since the last reading."""
-        reading = next((reading for reading in measured(entry) if rate in reading.values), None)
-        if reading is None:
-            return
-        total = sums.setdefault(counter.id, Sum())
+    def add_rate(self, reading: Reading, rate: Metric, total: Sum, clock: Clockwork) -> float:
+        """Add a rate times the time that it stands for, since the last reading; returns what it has come to."""
         if total.at != reading.at:
-            if total.at is not None and not self.is_gap(total.at, reading.at, reading.tier):
-                total.total += max(0.0, reading.values[rate]) * (reading.at - total.at)
-            total.at, total.raw = reading.at, None
-        values[counter] = total.total
+            passed = clock.since(total.seen, GAP * self.periods[reading.tier])
+            total.total += 0.0 if passed is None else max(0.0, reading.values[rate]) * passed
+            total.at, total.seen, total.raw = reading.at, clock.now, None
+        return total.total
 
-    def is_gap(self, before: float | None, at: float, tier: Tier) -> bool:
-        """Say whether the time between two readings is too long, or runs backwards."""
-        return before is None or not 0 < at - before <= GAP * self.periods[tier]
+
+def of(metric: Metric, readings: Sequence[Reading]) -> Reading | None:
+    """Return the most trusted reading that has a number."""
+    return next((reading for reading in readings if metric in reading.values), None)
 
 
 def growth(before: float, value: float, *, gap: bool) -> float:
@@ -128,9 +127,8 @@ def growth(before: float, value: float, *, gap: bool) -> float:
     return value - before + WRAP if before < WRAP else value
 
 
-def lacks_energy(entry: Entry) -> bool:
-    """Say whether this GPU will never tell its energy (before Volta)."""
-    readings = measured(entry)
+def lacks_energy(readings: Sequence[Reading]) -> bool:
+    """Say whether a GPU of which this is told will never tell its energy (before Volta)."""
     return not any(ENERGY in reading.values for reading in readings) and any(
         reading.absent.get(ENERGY) is Absence.UNSUPPORTED for reading in readings
     )

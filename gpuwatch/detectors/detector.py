@@ -12,7 +12,7 @@ from gpuwatch.model.view import Entry, View
 
 S = TypeVar("S", bound=msgspec.Struct)
 SOURCE = "derived"
-LEAP = 5.0  # seconds that one beat may take, whatever the wall clock says; more only where the beats before were long too
+LEAP = 5.0  # seconds that one beat may take; more only where the beats before were long too
 
 
 class Detector(Protocol[S]):
@@ -31,16 +31,32 @@ class Detector(Protocol[S]):
 
 
 class Clockwork(msgspec.Struct):
-    """A clock for durations, made of beats: a wall clock that steps, or a restart, moves it by a few beats at most."""
+    """A clock for durations, made of beats and of the monotonic clock: a wall clock that steps does not move it at all.
+
+    It goes on over a restart, of whose length only the wall clock can tell; that moves it by a few beats at most.
+    """
 
     now: float = 0.0
     wall: float | None = None
+    mono: float | None = None  # None: another process has ticked last, if any
     usual: float = 0.0  # how long the last beat took
+    whole: float = 0.0  # since when no beat was missed: what has lasted for longer has a gap in it
 
-    def tick(self, wall: float) -> None:
-        """Take the time of a beat."""
-        passed = 0.0 if self.wall is None else min(max(wall - self.wall, 0.0), max(LEAP, 3 * self.usual))
-        self.now, self.wall, self.usual = self.now + passed, wall, passed
+    def tick(self, wall: float, mono: float) -> bool:
+        """Take the time of a beat; returns whether none was missed since the last one."""
+        passed = 0.0 if self.wall is None else wall - self.wall if self.mono is None else mono - self.mono
+        longest = max(LEAP, 3 * self.usual)
+        is_whole = 0 <= passed <= longest
+        self.wall, self.mono, self.usual = wall, mono, min(max(passed, 0.0), longest)
+        self.now += self.usual
+        if not is_whole:
+            self.whole = self.now
+        return is_whole
+
+    def since(self, before: float | None, longest: float) -> float | None:
+        """Return the seconds from `before` on this clock, None where that is unknown, too long, or has a gap in it."""
+        passed = 0.0 if before is None or before < self.whole else self.now - before
+        return passed if 0 < passed <= longest else None
 
 
 def measured(entry: Entry) -> tuple[Reading, ...]:

@@ -2,7 +2,8 @@
 
 Only where the driver's list was read again and lacks the process: a list that does not come says nothing. The driver may list
 a process for some time after it has left /proc; it has ended then, and is not taken for another one that ends later. On a GPU
-that is divided (MIG) the memory of the process's own instance counts, not that of the card.
+that is divided (MIG) the memory of the process's own instance counts, not that of the card. Which of two looks was the later one
+their wall times say; once the wall clock has stepped they do not, and what was seen before is forgotten.
 """
 
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ FULL = 0.97  # of the memory
 PART = 0.05  # of it that a process must have had: a small one does not fail for want of much
 BEFORE = 15.0  # seconds before the last list with the process in which the memory may have been full
 GAP = 60.0  # seconds between two lists beyond which nobody knows what happened between them
+STEP = 2.0  # seconds by which the wall clock goes its own way in one beat: it was set
 LIMIT = 4096  # processes that are remembered
 GPUS = 256  # GPUs that are remembered
 GONE = "gone"  # not in /proc any more, though the driver lists it
@@ -67,6 +69,7 @@ class State(msgspec.Struct):
     holders: dict[str, Last] = {}
     full: dict[str, Memory] = {}
     counts: dict[str, int] = {}
+    offset: float | None = None  # of the wall clock from the monotonic one
 
 
 class Ended:
@@ -84,6 +87,10 @@ class Ended:
         readings: list[Reading] = []
         evidence: dict[tuple[Target, Metric], Evidence] = {}
         events: list[Event] = []
+        before, state.offset = state.offset, view.now - view.mono
+        if before is not None and abs(state.offset - before) > STEP:
+            state.holders.clear()
+            state.full.clear()
         present = dict(holders(view))
         suspects: dict[str, Last] = {}
         for last in self.gone(state, view, present):
@@ -140,7 +147,7 @@ class Ended:
             key = place(entry.target.labels["uuid"], entry.target.labels["gpu_instance"])
             amounts.append((key, entry.at(MIG_MEMORY_USED), entry.values.get(MIG_MEMORY_USED), entry.values.get(MIG_MEMORY_SIZE)))
         for key, at, used, size in amounts:
-            if used is not None and size and at is not None and used / size >= FULL:
+            if used is not None and size and at is not None and at <= view.now and used / size >= FULL:
                 state.full[key] = Memory(at, used / size)
         for key, memory in list(state.full.items()):
             if memory.at < view.now - 2 * GAP - BEFORE:  # no list that is still judged goes back so far
@@ -162,6 +169,8 @@ def holders(view: View) -> Iterator[tuple[str, Last]]:
     }
     for entry in view.of(HOLDER):
         if not entry.readings or entry.target.info.get("unseen") == GONE:
+            continue
+        if entry.readings[0].at > view.now:  # from before the wall clock was set back
             continue
         uuid, pid = entry.target.labels["uuid"], entry.target.labels["pid"]
         named = names.get((uuid, pid))

@@ -66,7 +66,7 @@ class Events:
 
     def step(self, state: State, view: View, wall: float) -> tuple[State, Findings]:
         """Look at one beat."""
-        state.clock.tick(wall)
+        state.clock.tick(wall, view.mono)
         clock = state.clock.now
         state.counters.forget(state.places.learn(view, clock))
         rename(state)

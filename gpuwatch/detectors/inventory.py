@@ -13,7 +13,7 @@ import msgspec
 from gpuwatch.catalogue.derived import DOWN_REASON, EXPECTED, LAST_SEEN, STATE, UP
 from gpuwatch.catalogue.gpu import GPU, GPUS
 from gpuwatch.detectors.detector import Clockwork, derived, measured
-from gpuwatch.detectors.presence import LONG, SETTLE, Known, Scene, Standing, answer, bus, driver_state, judge, listing, works
+from gpuwatch.detectors.presence import SETTLE, Known, Scene, Standing, answer, bus, driver_state, judge, listing, works
 from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
@@ -63,9 +63,8 @@ class Inventory:
 
     def step(self, state: State, view: View, wall: float) -> tuple[State, Findings]:
         """Learn, judge every GPU, and say how it is."""
-        if state.clock.wall is not None and wall - state.clock.wall > max(LONG, 3 * state.clock.usual):
+        if not state.clock.tick(wall, view.mono):
             state.driver_since = None  # nobody knows what the driver did meanwhile
-        state.clock.tick(wall)
         # What only DCGM tells of is not learned: its exporter may be that of another host.
         entries = {entry.target.key: entry for entry in view.of(GPU) if any(one.source != "dcgm" for one in measured(entry))}
         answers = {key: answer(entry) for key, entry in entries.items()}

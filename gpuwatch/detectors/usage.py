@@ -38,7 +38,7 @@ from gpuwatch.catalogue.process import (
     USER_GPU_IDLE,
     USER_GPU_MEMORY,
 )
-from gpuwatch.detectors.detector import derived, measured
+from gpuwatch.detectors.detector import Clockwork, derived, measured
 from gpuwatch.detectors.parts import Part, Present, called, known, weights, who
 from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.metric import Metric, Subject
@@ -76,7 +76,7 @@ class Account(msgspec.Struct):
     held: float = 0.0
     idle: float | None = None
     energy: float = 0.0
-    seen: float = 0.0  # wall clock
+    seen: float = 0.0  # own clock
     shown: bool = False
 
     def take(self, other: "Account") -> None:
@@ -89,7 +89,8 @@ class Account(msgspec.Struct):
 class Book(msgspec.Struct):
     """The accounts of one GPU."""
 
-    at: float | None = None  # of the reading that was counted last
+    at: float | None = None  # wall clock of the reading that was counted last, so that it is known again
+    seen: float = 0.0  # own clock
     idle: float | None = None
     users: dict[str, Account] = {}
     jobs: dict[str, Account] = {}
@@ -99,6 +100,7 @@ class State(msgspec.Struct):
     """A book a GPU."""
 
     gpus: dict[str, Book] = {}
+    clock: Clockwork = msgspec.field(default_factory=Clockwork)
 
 
 class Usage:
@@ -121,6 +123,7 @@ class Usage:
     def step(self, state: State, view: View, wall: float) -> tuple[State, Findings]:
         """Count what is new on each GPU, and say the sums."""
         present = who(view)
+        state.clock.tick(wall, view.mono)
         readings: list[Reading] = []
         evidence: dict[tuple[Target, Metric], Evidence] = {}
         for entry in view.of(GPU):
@@ -129,34 +132,36 @@ class Usage:
             fast = next((one for one in measured(entry) if one.tier is Tier.FAST and one.values), None)
             book = state.gpus.pop(key, None) or Book()
             if fast is not None:
-                self.count(book, now, fast)
+                self.count(book, now, fast, state.clock)
             if book.at is None:
                 continue
             state.gpus[key] = book  # at the end: the first are those not seen for longest
-            readings += self.said(book, None if fast is None else now, entry.target, wall)
+            readings += self.said(book, None if fast is None else now, entry.target, state.clock, wall)
             if fast is None and (found := held_by(book)):
                 evidence |= dict.fromkeys(((entry.target, metric) for metric in GONE), Evidence(words={"held_by": found}))
         while len(state.gpus) > GPUS:
             del state.gpus[next(iter(state.gpus))]
         return state, Findings(tuple(readings), evidence)
 
-    def count(self, book: Book, now: Present, fast: Reading) -> None:
+    def count(self, book: Book, now: Present, fast: Reading, clock: Clockwork) -> None:
         """Add the time since the last reading to all who hold the GPU now."""
-        before, book.at = book.at, fast.at
-        passed = 0.0 if before is None or not 0 < fast.at - before <= GAP * self.period else fast.at - before
+        is_new = book.at != fast.at
+        passed = (clock.since(None if book.at is None else book.seen, GAP * self.period) or 0.0) if is_new else 0.0
+        if is_new:
+            book.at, book.seen = fast.at, clock.now
         is_idle = now.judge(fast.values.get(UTILIZATION))
         book.idle = added(book.idle, None if is_idle is None else passed * is_idle)
         energy = max(0.0, fast.values.get(POWER, 0.0)) * passed
         for accounts, parts, most in ((book.users, now.users, self.users), (book.jobs, now.jobs, self.jobs)):
             for key, share in weights(parts).items():
                 part = parts[key]
-                account = self.account(accounts, key, parts, most, fast.at)
+                account = self.account(accounts, key, parts, most, clock.now)
                 account.held += passed * part.size
                 account.idle = added(account.idle, None if part.idle is None else passed * part.idle)
                 account.energy += energy * share
                 account.busy = added(account.busy, None if part.share is None else passed * part.share)
 
-    def account(self, accounts: dict[str, Account], key: str, parts: Mapping[str, Part], most: int, at: float) -> Account:
+    def account(self, accounts: dict[str, Account], key: str, parts: Mapping[str, Part], most: int, clock: float) -> Account:
         """Return where a part is booked: its own account where there is room for one, else that of the others."""
         part = parts[key]
         account = accounts.pop(key, None)
@@ -165,11 +170,11 @@ class Usage:
             # Another's series under the same labels, such as that of a container before it was made anew, goes on as this one.
             for name in [name for name, one in accounts.items() if one.labels == part.labels and name not in (*parts, OTHER)]:
                 account.take(accounts.pop(name))
-        account.labels, account.info, account.seen = part.labels, part.info, at
+        account.labels, account.info, account.seen = part.labels, part.info, clock
         accounts[key] = account
         if not account.shown:
             shown = [one for name, one in accounts.items() if one.shown and name != OTHER]
-            gone = min((one for one in shown if one.seen < at), key=lambda one: one.seen, default=None)
+            gone = min((one for one in shown if one.seen < clock), key=lambda one: one.seen, default=None)
             if len(shown) >= most and gone is not None:
                 gone.shown = False
             account.shown = len(shown) < most or gone is not None
@@ -178,10 +183,10 @@ class Usage:
         if account.shown:
             return account
         others = accounts.setdefault(OTHER, Account(dict.fromkeys(part.labels, OTHER), shown=True))
-        others.seen = at
+        others.seen = clock
         return others
 
-    def said(self, book: Book, now: Present | None, gpu: Target, wall: float) -> list[Reading]:
+    def said(self, book: Book, now: Present | None, gpu: Target, clock: Clockwork, wall: float) -> list[Reading]:
         """Return the sums of one GPU; nobody knows what is on one that does not answer (None)."""
         users, jobs = (None, None) if now is None else (now.users, now.jobs)
         written = None if self.written is None else self.written.gpus.get(gpu.key, Book())
@@ -191,7 +196,7 @@ class Usage:
             told = None if written is None else written.users if kind is USERS else written.jobs
             hidden = [part for key, part in (parts or {}).items() if key not in accounts or not accounts[key].shown]
             for key, account in accounts.items():
-                if not account.shown or (kind is JOBS and wall - account.seen > LINGER):
+                if not account.shown or (kind is JOBS and clock.now - account.seen > LINGER):
                     continue
                 mine = None if parts is None else hidden if key == OTHER else [parts[key]] if key in parts else []
                 sums = (None,) * 4 if told is None else counted(told, key, account)
@@ -201,8 +206,7 @@ class Usage:
 
 def held_by(book: Book) -> str:
     """Say whose jobs a GPU had when it was last seen, those that had it for longest first; "" where none is known."""
-    at = book.at or 0.0  # what was seen later was so before the clock was set back
-    last = [one for key, one in book.jobs.items() if key != OTHER and at - RECENT <= one.seen <= at]
+    last = [one for key, one in book.jobs.items() if key != OTHER and one.seen >= book.seen - RECENT]
     last.sort(key=lambda one: -one.held)
     names = [called(one.labels, one.info) for one in last[:NAMED]] + ([f"+{len(last) - NAMED}"] if len(last) > NAMED else [])
     return f"; it had: {', '.join(names)}" if names else ""
@@ -220,19 +224,24 @@ def counted(written: Mapping[str, Account], key: str, account: Account) -> tuple
 
 
 def joined(old: State, new: State) -> State:
-    """Return the books of two runs as one, where `new` was begun before `old` could be read."""
+    """Return the books of two runs as one, where `new` was begun before `old` could be read; its clock goes on."""
+    shift = new.clock.now - old.clock.now
+    new.clock.whole = new.clock.now  # what `old` has seen last is no part of this run
     for key, book in old.gpus.items():
+        book.seen += shift
+        for account in (*book.users.values(), *book.jobs.values()):
+            account.seen += shift
         mine = new.gpus.get(key)
         if mine is None:
             continue
-        book.at, book.idle = mine.at, added(book.idle, mine.idle)
+        book.at, book.seen, book.idle = mine.at, mine.seen, added(book.idle, mine.idle)
         for before, begun in ((book.users, mine.users), (book.jobs, mine.jobs)):
             for name, account in begun.items():
                 same = [each for each, one in before.items() if each == name or one.labels == account.labels]
                 for each in same:
                     account.take(before.pop(each))
                 before[name] = account
-    return State({**{key: book for key, book in new.gpus.items() if key not in old.gpus}, **old.gpus})
+    return State({**{key: book for key, book in new.gpus.items() if key not in old.gpus}, **old.gpus}, new.clock)
 
 
 def of(

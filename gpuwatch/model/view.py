@@ -37,6 +37,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     now: float  # wall clock, seconds
     entries: Mapping[Target, Entry]
     events: tuple[Event, ...] = ()  # in the order of their arrival; only detectors are shown any
+    mono: float = 0.0  # monotonic clock at that moment: what durations are made of
     _by_subject: dict[Subject, list[Entry]] = {}
 
     def of(self, subject: Subject) -> Sequence[Entry]:

@@ -156,7 +156,7 @@ class Board:
             if not self._is_sorted:
                 self._entries = dict(sorted(self._entries.items(), key=lambda item: self._places[item[0]].order))
                 self._is_sorted = True
-            return View(wall, MappingProxyType(self._entries.copy()))
+            return View(wall, MappingProxyType(self._entries.copy()), mono=mono)
 
     def _forget(self, target: Target) -> None:
         """Let go of all that is kept of a target."""

@@ -46,7 +46,7 @@ class Host:
             info = {"container": name, "user": "root", "key": f"docker/{name}", "unit": "x"}
             target = Target(subject=JOB, key=f"docker/{name}", labels={"scheduler": "docker", "job": name}, info=info)
             found.append(self.entry(target, {JOB_CPU: 1.0} if lacks is None else {JOB_GPU_ACCESS_MISSING: lacks}))
-        view = View(self.wall, MappingProxyType({one.target: one for one in found}))
+        view = View(self.wall, MappingProxyType({one.target: one for one in found}), mono=self.wall)
         self.state, findings = self.detector.step(self.state, view, self.wall)
         self.events += findings.events
 

@@ -38,6 +38,11 @@ def entry(at: float, values: Values, absent: dict[Metric, Absence] | None = None
     return Entry(CARD, values, absent or {}, (reading,))
 
 
+def view(at: float, card: Entry) -> View:
+    """Return what is known at a time that is the same on both clocks."""
+    return View(at, {CARD: card}, mono=at)
+
+
 def totals(
     samples: Sequence[tuple[float, Values]], absent: dict[Metric, Absence] | None = None, state: State | None = None
 ) -> Values:
@@ -45,7 +50,7 @@ def totals(
     detector, state = Accumulate(PERIODS), state or State()
     found: Values = {}
     for at, values in samples:
-        state, findings = detector.step(state, View(at, {CARD: entry(at, values, absent)}), at)
+        state, findings = detector.step(state, view(at, entry(at, values, absent)), at)
         found = dict(findings.readings[0].values) if findings.readings else {}
     return found
 
@@ -95,9 +100,19 @@ def test_a_gap_is_not_counted() -> None:
     assert totals([(0, {UTILIZATION: 1.0}), (3, {UTILIZATION: 1.0}), (7, {UTILIZATION: 1.0})]) == {BUSY_SECONDS: 3.0}
 
 
-def test_a_clock_that_steps_adds_nothing() -> None:
-    steps = [(1000, 1.0), (1001, 1.0), (4601, 1.0), (4602, 1.0), (1003, 1.0), (1004, 1.0)]
-    assert totals([(at, {UTILIZATION: busy}) for at, busy in steps]) == {BUSY_SECONDS: 3.0}
+@pytest.mark.parametrize("step", [25.0, 3600.0, -3600.0, -2.0])
+@pytest.mark.parametrize(("tier", "period"), [(Tier.FAST, 1.0), (Tier.NORMAL, 10.0)])
+def test_a_wall_clock_that_steps_adds_nothing_and_loses_nothing(tier: Tier, period: float, step: float) -> None:
+    detector, state = Accumulate(PERIODS), State()
+    for beat in range(41):
+        at = beat // period * period + (step if beat >= 20 else 0.0)
+        values = {POWER: 100.0, UTILIZATION: 0.5, PCIE_TRANSMIT_RAW: 7.0 * (beat // period)}
+        reading = Reading(
+            source="nvml", tier=tier, target=CARD, at=at, took=0, values=values, absent={ENERGY: Absence.UNSUPPORTED}
+        )
+        card = Entry(CARD, values, reading.absent, (reading,))
+        state, found = detector.step(state, View(beat + (step if beat >= 20 else 0.0), {CARD: card}, mono=500.0 + beat), 0.0)
+    assert found.readings[0].values == {ENERGY: 4000.0, BUSY_SECONDS: 20.0, PCIE_TRANSMIT: 7.0 * 40 / period}
 
 
 def test_energy_is_made_of_power_only_where_the_card_never_tells_it() -> None:
@@ -109,9 +124,9 @@ def test_energy_is_made_of_power_only_where_the_card_never_tells_it() -> None:
 
 def test_a_gpu_that_gives_nothing_has_no_counters_and_goes_on_after() -> None:
     detector, state = Accumulate(PERIODS), State()
-    state, _ = detector.step(state, View(0, {CARD: entry(0, {UTILIZATION: 1.0})}), 0)
-    state, _ = detector.step(state, View(1, {CARD: entry(1, {UTILIZATION: 1.0})}), 1)
-    state, silent = detector.step(state, View(2, {CARD: entry(2, {BUSY_SECONDS: 1.0}, source="derived")}), 2)
+    state, _ = detector.step(state, view(0, entry(0, {UTILIZATION: 1.0})), 0)
+    state, _ = detector.step(state, view(1, entry(1, {UTILIZATION: 1.0})), 1)
+    state, silent = detector.step(state, view(2, entry(2, {BUSY_SECONDS: 1.0}, source="derived")), 2)
     assert silent.readings == ()
     assert totals([(3, {UTILIZATION: 1.0})], state=state) == {BUSY_SECONDS: 3.0}
 
@@ -119,7 +134,7 @@ def test_a_gpu_that_gives_nothing_has_no_counters_and_goes_on_after() -> None:
 def test_sums_survive_a_restart_and_the_time_we_were_down_is_a_gap() -> None:
     detector, state = Accumulate(PERIODS), State()
     for at in (0.0, 1.0, 2.0):
-        state, _ = detector.step(state, View(at, {CARD: entry(at, {UTILIZATION: 1.0, PCIE_TRANSMIT_RAW: 10 * at})}), at)
+        state, _ = detector.step(state, view(at, entry(at, {UTILIZATION: 1.0, PCIE_TRANSMIT_RAW: 10 * at})), at)
     again = msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=State)
     found = totals(
         [(60, {UTILIZATION: 1.0, PCIE_TRANSMIT_RAW: 900.0}), (61, {UTILIZATION: 1.0, PCIE_TRANSMIT_RAW: 905.0})], state=again

@@ -29,7 +29,7 @@ class Host:
     def __init__(self) -> None:
         self.detector = Ended()
         self.state = self.detector.initial()
-        self.now = 1_700_000_000.0
+        self.now, self.mono = 1_700_000_000.0, 500.0
         self.used = 0.5
         self.people: dict[int, float | None] = {4711: 12.0 * GIB}
         self.instances: dict[str, float] = {}  # how full each is
@@ -50,6 +50,7 @@ class Host:
         """Let time pass."""
         for _ in range(seconds):
             self.now += 1
+            self.mono += 1
             if self.lists and int(self.now) % 10 == 0:
                 self.listed = self.list()
             self.beat()
@@ -73,7 +74,7 @@ class Host:
                 subject=PROCESS_GPU, key=one.target.key, labels=labels, info={"container": "aoi-infer-2", "user": "ann"}
             )
             entries[target] = Entry(target, {}, {}, (self.reading(target, Tier.NORMAL, at, {}),))
-        self.state, findings = self.detector.step(self.state, View(self.now, MappingProxyType(entries)), self.now)
+        self.state, findings = self.detector.step(self.state, View(self.now, MappingProxyType(entries), mono=self.mono), self.now)
         self.events += findings.events
         self.count = next((one.values[OOM_SUSPECTED] for one in findings.readings if one.target == CARD), None)
         self.evidence = findings.evidence
@@ -107,6 +108,30 @@ def test_the_evidence_of_the_count_names_the_process() -> None:
     while not host.events:
         host.go_on(1)
     assert host.evidence[CARD, OOM_SUSPECTED].words == {"pid": "4711", **WORDS}
+
+
+@pytest.mark.parametrize("back", [100.0, 7200.0])
+def test_an_ordinary_end_after_the_wall_clock_was_set_back_is_nothing(back: float) -> None:
+    host = Host()
+    host.used = 0.99
+    host.go_on(30)
+    host.used = 0.5
+    host.go_on(60)
+    host.now -= back
+    host.go_on(40)
+    host.people = {}
+    host.go_on(int(back) + 100)
+    assert (host.events, host.count) == ([], 0.0)
+
+
+def test_a_process_that_ends_as_the_wall_clock_is_set_back_does_not_end_again_hours_later() -> None:
+    host = Host()
+    host.used = 0.99
+    host.go_on(30)
+    host.people = {}
+    host.now -= 300
+    host.go_on(700)
+    assert (host.events, host.count) == ([], 0.0)
 
 
 @pytest.mark.parametrize("used", [0.5, 0.9, 0.96])

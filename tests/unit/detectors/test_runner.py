@@ -98,6 +98,9 @@ def test_every_state_survives_the_store(tell: Callable[..., Story]) -> None:
     story.save()
     again = detectors.Runner(detectors.build(story.config, None))
     again.restore(story.blobs.get)
+    for state in story.runner.states.values():
+        if hasattr(state, "clock"):
+            state.clock.mono = None  # the one thing that is of no use to another process
     assert again.dump(clean=True) == story.runner.dump(clean=True)
 
 

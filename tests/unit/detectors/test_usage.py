@@ -33,7 +33,7 @@ class Host:
     def __init__(self, users: int = 3, jobs: int = 3) -> None:
         self.detector = Usage(1.0, users, jobs)
         self.state = State()
-        self.wall = START
+        self.wall, self.mono = START, 500.0
         self.is_saved = True  # after every beat
         self.utilization: float | None = 0.5
         self.power: float | None = 300.0
@@ -62,6 +62,7 @@ class Host:
     def beat(self, passed: float, *, fresh: bool = True) -> None:
         """Judge once, after so many seconds."""
         self.wall += passed
+        self.mono += passed
         at = self.wall if fresh else self.wall - passed
         entries = dict(self.gpu(number, at) for number in range(2))
         for pid, (user, job, gpu, instance, values) in enumerate(self.people):
@@ -83,7 +84,7 @@ class Host:
             entries |= [
                 entry(part, "nvml", Tier.NORMAL, at, {metric: value for metric, value in found.items() if value is not None})
             ]
-        view = View(self.wall, MappingProxyType(entries))
+        view = View(self.wall, MappingProxyType(entries), mono=self.mono)
         self.state, findings = self.detector.step(self.state, view, self.wall)
         if self.is_saved:
             self.detector.written = self.copy()
@@ -234,6 +235,18 @@ def test_a_job_that_is_gone_is_told_for_ten_minutes() -> None:
     assert host.user("ann", "held") == 10.0
     host.on("ann", "train").go_on(11)
     assert host.job("train", "held") == 21.0
+
+
+@pytest.mark.parametrize("step", [25.0, 2 * LINGER, -2 * LINGER, -2.0])
+def test_a_wall_clock_that_steps_is_no_time_that_anybody_held_a_gpu(step: float) -> None:
+    host = Host().on("ann", "train").go_on(11)
+    host.wall += step
+    host.go_on(10)
+    assert (host.user("ann", "held"), host.user("ann", "energy")) == (20.0, 20 * 300.0)
+    host.empty().go_on(5)
+    host.wall += step
+    assert host.go_on(5).names(JOB_GPU, "job") == {"train"}
+    assert host.go_on(int(LINGER)).names(JOB_GPU, "job") == set()
 
 
 def test_a_thousand_jobs_cost_no_more_than_a_few() -> None:
