@@ -83,6 +83,8 @@ class Connection:
         self._reader, self._writer, self._site = reader, writer, site
         self._limits, self._peer, self._unix = site.limits, peer, unix
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+        # Now: asyncio's TLS transport loses its protocol when it is closed twice, and then raises AttributeError (sslproto.py).
+        self._socket: socket.socket | None = writer.get_extra_info("socket")
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._began = self._loop.time()
@@ -109,18 +111,16 @@ class Connection:
         """Close at once; whoever reads or writes wakes up and ends.
 
         Without SO_LINGER the kernel would go on sending what it holds, for as long as a slow reader likes. It is done once, and
-        nothing touches the transport after it: asyncio's TLS transport lets its protocol go when it is closed after an abort,
-        and raises AttributeError from then on (sslproto.py, Python 3.11).
+        nothing touches the transport after it.
         """
         if self._timer is not None:
             self._timer.cancel()
         if self._aborted:
             return
         self._aborted = True
-        connected = self._writer.get_extra_info("socket")  # None once TLS has lost it
-        if connected is not None:
+        if self._socket is not None:
             with contextlib.suppress(OSError):  # it is closed already
-                connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         self._writer.transport.abort()
 
     async def _exchange(self) -> bool:

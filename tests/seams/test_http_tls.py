@@ -1,6 +1,8 @@
 """TLS and passwords over a real connection, as the web-config file says."""
 
+import asyncio
 import base64
+import contextlib
 import logging
 import os
 import socket
@@ -15,9 +17,10 @@ import pytest
 
 from gpuwatch.client import Client, Unreachable
 from gpuwatch.export import webconfig
-from gpuwatch.export.connection import Limits
+from gpuwatch.export.connection import Connection, Limits
 from gpuwatch.export.message import Request, Response, Route
 from tests.fakes.certificate import Authority
+from tests.fakes.until import PATIENCE
 from tests.fakes.web import Served, read_all, serving, until
 
 PASSWORD = "correct horse battery staple"
@@ -216,3 +219,53 @@ def test_a_client_over_tls_whose_time_is_up_leaves_nothing_that_fails_later(
         assert until(lambda: served.server.progress() > 0 and time.monotonic() > began + 3)  # the linger timer has come and gone
         assert client(served, authority).get("/-/healthy").status == 200
     assert [record.getMessage() for record in caplog.records if record.name.startswith("gpuwatch.export")] == []
+
+
+class Bounds:
+    """What a connection asks of its server before the first request."""
+
+    limits = Limits()
+    closing = False
+
+    async def answer(self, request: Request, *, unix: bool) -> Response:
+        """Answer nothing: nobody asks."""
+        raise AssertionError((request, unix))
+
+    def waits(self, connection: Connection) -> None:
+        """Take note of nothing."""
+
+    def works(self, connection: Connection) -> None:
+        """Take note of nothing."""
+
+
+def test_a_connection_over_tls_that_asyncio_has_closed_as_well_can_still_be_aborted(tmp_path: Path, authority: Authority) -> None:
+    """A transport that is closed twice has no protocol, and tells no socket any more: the linger timer came upon one."""
+    tls = loaded(tmp_path, TLS).tls
+    assert tls is not None
+
+    async def run() -> str:
+        aborted = asyncio.get_running_loop().create_future()
+
+        async def twice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connection = Connection(reader, writer, Bounds(), None, unix=False)
+            writer.close()
+            writer.close()
+            try:
+                connection.abort()
+            except Exception as error:  # noqa: BLE001 - it is what the test asks for
+                aborted.set_result(repr(error))
+            else:
+                aborted.set_result("aborted")
+
+        server = await asyncio.start_server(twice, "127.0.0.1", 0, ssl=tls.context)
+        context = ssl.create_default_context(cafile=str(authority.certificate))
+        port = server.sockets[0].getsockname()[1]
+        with contextlib.suppress(OSError):
+            _, client_side = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
+            client_side.close()
+        try:
+            return str(await asyncio.wait_for(aborted, PATIENCE))
+        finally:
+            server.close()
+
+    assert asyncio.run(run()) == "aborted"
