@@ -17,7 +17,6 @@ from gpuwatch.model.escape import printable
 from gpuwatch.model.silence import DAY
 
 PLACE = "gpuwatch status"
-BAD_VERDICTS = {"warn", "fail"}
 USERS = 8  # of one GPU that are shown; --json has all
 ACCESS = "Make it anew, with CDI or with links in /dev/char (nvidia-ctk system create-dev-char-symlinks)."
 DRIVERS = {  # what the header says where the driver's version is not known
@@ -52,13 +51,11 @@ def well(page: dict[str, Any]) -> bool:
     """Whether nothing on the page needs a person."""
     return (
         page["ready"]
-        and not any(page["collectors"].values())
+        and not page["troubles"]
         and not page["store"]
         and not page["telling"]["problems"]
         and not page.get("judging", [])
         and not any(alert["severity"] != "info" for alert in page["alerts"])
-        and not any(disk["verdict"] in BAD_VERDICTS for disk in page["disks"])
-        and (released(page) or all(card["up"] for card in page["gpus"]))
     )
 
 
@@ -72,10 +69,8 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
     yield f"gpuwatch {page['version']}, running for {span(now - page['started'])}, {'ready' if page['ready'] else 'NOT READY'}"
     waits = page["driver"].get("waits", False)  # what comes by itself is no alarm
     yield from (f"  {'.' if waits and reason.startswith('driver ') else '!'} {reason}" for reason in page["reasons"])
+    yield from (f"  ! {trouble}" for trouble in page["troubles"] if trouble not in page["reasons"])
     yield from (f"  . {note}" for note in page["notes"])
-    yield from (
-        f"  ! {name}: {why}" for name, why in page["collectors"].items() if why and f"{name}: {why}" not in page["reasons"]
-    )
     reading = "  ".join(f"{name} {'FAILS' if why else 'ok'}" for name, why in page["collectors"].items())
     yield f"reading: {reading}"
     if released(page):
@@ -123,7 +118,8 @@ def of_gpu(card: dict[str, Any], now: float) -> Iterator[str]:
     elif not card["up"]:
         seen = values.get("last_seen_timestamp_seconds")
         ago = f", last seen {span(now - seen)} ago" if seen else ""
-        yield f"{name}: {(card['state'] or card['down_reason'] or 'no reading').upper()}{ago}. {card['words']}".rstrip()
+        how = card["state"] or card["down_reason"] or "no reading"
+        yield f"{name}: {how.replace('_', ' ').upper()}{ago}"  # what is wrong with it is among the troubles
     else:
         yield f"{name}: {numbers(card)}" + (f"  {card['state']}" if card["state"] not in {"ok", ""} else "")
     for instance in card.get("mig") or ():
@@ -171,9 +167,8 @@ def of_disk(disk: dict[str, Any]) -> str:
     """Return one line on one disk."""
     wear = disk["values"].get("wear_used_ratio")
     worn = f"  {wear:.0%} worn" if wear is not None else ""
-    words = f"  {disk['words']}" if disk["words"] else ""
     unread = "virtual, has no SMART" if disk.get("protocol") == "virtio" else "SMART not read yet"
-    return f"{disk.get('device', '?')}: {disk['verdict'] or unread}{worn}{words}  {disk.get('model', '')}".rstrip()
+    return f"{disk.get('device', '?')}: {disk['verdict'] or unread}{worn}  {disk.get('model', '')}".rstrip()
 
 
 def of_silence(silence: dict[str, Any], now: float) -> str:

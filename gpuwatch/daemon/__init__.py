@@ -227,9 +227,7 @@ class Daemon:
 
     def troubles(self) -> list[str]:
         """Return what is wrong with single things."""
-        facts = self.freshness()
-        late = [f"{name}: {facts.collectors[name]}" for name in facts.seldom if facts.collectors[name]]
-        return [*late, *answers.troubles(facts.view)]
+        return answers.troubles(self.freshness())
 
     def status(self) -> dict[str, Any]:
         """Return how everything is."""

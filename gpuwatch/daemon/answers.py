@@ -7,6 +7,7 @@ import msgspec
 
 from gpuwatch.catalogue import derived, disk, gpu, host
 from gpuwatch.daemon.cards import lacking, of_cards, state
+from gpuwatch.daemon.troubles import expects_gpus, of_things
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.silence import Silence
 from gpuwatch.model.view import Entry, View
@@ -60,34 +61,10 @@ def reasons(facts: Freshness) -> list[str]:
     return found
 
 
-def expects_gpus(view: View) -> bool:
-    """Whether this host has NVIDIA GPUs, by its inventory, its PCI bus or its driver. A host without any is ready without."""
-    for entry in view.of(gpu.GPUS):
-        if any(entry.values.get(metric, 0) > 0 for metric in (derived.EXPECTED, *gpu.VISIBLE.values())):
-            return True
-    driver = next(iter(view.of(gpu.DRIVER)), None)
-    return driver is not None and state(driver, gpu.DRIVER_STATE) not in {"no_library", "not_loaded", "ok", ""}
-
-
-def troubles(view: View) -> list[str]:
-    """Return what is wrong with single things, one line each, in words: the driver, GPUs, disks, file systems.
-
-    A driver that is waited for is no trouble; as long as nothing can be told of the GPUs, it is a reason.
-    """
-    drivers = [entry.fault for entry in view.of(gpu.DRIVER) if entry.fault and not entry.fault.waits]
-    is_released = any(entry.values.get(gpu.DRIVER_STATE["released"]) == 1 for entry in view.of(gpu.DRIVER))
-    lines = [f"driver {fault.kind}: {fault.words}" for fault in drivers]
-    for entry in view.of(gpu.GPU):
-        name = " ".join(dict.fromkeys(("GPU", entry.target.labels.get("gpu", "?"), entry.target.key)))
-        if entry.fault:
-            lines.append(f"{name}: {entry.fault.kind}: {entry.fault.words}")
-        elif entry.values.get(derived.UP) == 0 and not is_released:
-            lines.append(f"{name}: {state(entry, derived.DOWN_REASON)}")
-    faulty = [entry for subject in (disk.DISK, disk.FILESYSTEM, gpu.DCGM) for entry in view.of(subject) if entry.fault]
-    # A DCGM that is down is the trouble of its collector.
-    faulty = [entry for entry in faulty if entry.values.get(gpu.DCGM_UP) != 0]
-    lines += [f"{entry.target}: {entry.fault.kind}: {entry.fault.words}" for entry in faulty if entry.fault]
-    return lines
+def troubles(facts: Freshness) -> list[str]:
+    """Return what is wrong while the rest is fresh, one line each: collectors that are asked seldom, and single things."""
+    late = [f"{name}: {why}" for name, why in facts.collectors.items() if why and name in facts.seldom]
+    return [*late, *of_things(facts.view)]
 
 
 def status(facts: Facts) -> dict[str, Any]:
@@ -125,7 +102,7 @@ def status(facts: Facts) -> dict[str, Any]:
         "judging": list(facts.judging),
         "store": facts.store,
         "notes": list(facts.notes),
-        "troubles": troubles(view),
+        "troubles": troubles(facts),
     }
 
 

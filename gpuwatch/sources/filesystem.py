@@ -62,7 +62,7 @@ class Filesystems:
         look = Look(SOURCE, Tier.SLOW, mount.target(), self._clock)
         look.values[FILESYSTEM_STUCK] = 1.0
         look.lack([*ASKED, FILESYSTEM_READ_ONLY, FILESYSTEM_ERRORS], Absence.LATE)
-        return look.reading(Fault("hung", f"asking {mount.item} does not return"))
+        return look.reading(Fault("hung", "asking it does not return"))
 
     def _look(self, mount: Mount, own: tuple[Mount, ...], *, trusted: bool) -> Reading | None:
         """Return one file system as it is now; None for one that was unmounted meanwhile or has no size by nature."""
@@ -81,7 +81,7 @@ class Filesystems:
                 return None
             except OSError as error:
                 look.lack(ASKED, sysfs.why(error))
-                fault = blame(look, mount, error)
+                fault = blame(look, error)
         look.values[FILESYSTEM_STUCK] = 0.0
         counter = COUNTERS.get(mount.fstype)
         if counter is None:
@@ -116,13 +116,13 @@ def space(mount: Mount, path: bytes) -> dict[Metric, float]:
     }
 
 
-def blame(look: Look, mount: Mount, error: OSError) -> Fault | None:
+def blame(look: Look, error: OSError) -> Fault | None:
     """Say that the file system fails, unless the error is that of who asked."""
     if error.errno in OURS:
         return None
     del look.absent[FILESYSTEM_FAILED]
     look.values[FILESYSTEM_FAILED] = 1.0
-    return Fault("failed", f"{mount.item}: {error.strerror}", error.errno)
+    return Fault("failed", f"it answers with an error: {error.strerror}", error.errno)
 
 
 def ext4_errors(sys: Path, block: str) -> int:

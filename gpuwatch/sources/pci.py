@@ -74,7 +74,7 @@ class Pci:
         """Return what is to be said of a GPU that did not return when its configuration space was last read."""
         look = Look(SOURCE, Tier.SLOW, target(self._devices / address), self._clock)
         look.lack([PCI_RESPONDING, *LINK, *AER_ERRORS.values()], Absence.LATE)
-        return look.reading(Fault("hung", f"reading the GPU at {address} over the bus does not return"))
+        return look.reading(Fault("hung", "reading it over the bus does not return"))
 
     def _look(self, address: str) -> Reading:
         """Return one GPU as the bus shows it now."""
@@ -89,8 +89,7 @@ class Pci:
                 look.take(metric, partial(said, device / file, meaning))
         for severity, metric in AER_ERRORS.items():
             look.take(metric, partial(total, device / f"aer_dev_{severity}"))
-        words = f"the GPU at {address} reads as all ones: it fell off the bus"
-        return look.reading(Fault("lost", words) if lost else None)
+        return look.reading(Fault("lost", "it reads as all ones: it fell off the bus") if lost else None)
 
 
 def is_gpu(device: Path) -> bool:

@@ -41,6 +41,23 @@ PAGE = {
     "telling": {"nobody": False, "problems": [HOSTILE]},
     "store": HOSTILE,
     "notes": [HOSTILE],
+    "judging": [],
+    "troubles": [f"GPU 0: {HOSTILE}"],
+}
+WELL = {
+    **PAGE,
+    "host": {"name": "vision-07"},
+    "ready": True,
+    "reasons": [],
+    "driver": {"state": "ok", "driver_version": "550.1"},
+    "gpus": [],
+    "disks": [],
+    "collectors": {"host": ""},
+    "alerts": [],
+    "telling": {"nobody": False, "problems": []},
+    "store": "",
+    "notes": [],
+    "troubles": [],
 }
 
 
@@ -122,6 +139,55 @@ def test_a_gpu_is_told_with_its_mig_instances_and_those_who_are_on_it(tmp_path: 
         "  GPU 3: MIG, no instances  -  -",
         "  GPU 4: released",
     ]
+
+
+CABLE = "GPU 0 GPU-1: an external power cable of this card is missing"
+
+
+def test_each_trouble_is_said_once_and_is_no_good_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    down = "driver not_loaded: the nvidia module is not loaded"
+    others = [
+        "file system /data: it answers with an error: Input/output error",
+        "disk sda: it is failing: 100 unreadable sectors",
+    ]
+    page = {
+        **WELL,
+        "ready": False,
+        "reasons": [down],
+        "driver": {"state": "not_loaded", "words": "the nvidia module is not loaded"},
+        "gpus": [card("0", state="degraded", words=CABLE.partition(": ")[2], values=NUMBERS)],
+        "disks": [{"device": "sda", "verdict": "fail", "words": "100 bad sectors", "values": {}}],
+        "troubles": [down, CABLE, *others],
+    }
+    with serving(tmp_path, answers=Odd(page)) as served:
+        assert main(["status", "--socket", str(served.path)]) == 1
+    said = capsys.readouterr().out
+    assert [said.count(words.partition(": ")[2]) for words in (down, CABLE, *others)] == [1, 1, 1, 1]
+    lines = said.splitlines()
+    assert [line for line in lines if line.startswith("  ! ")] == [f"  ! {words}" for words in (down, CABLE, *others)]
+    assert "  sda: fail" in lines
+    assert [line.rpartition("  ")[2] for line in lines if line.startswith("  GPU 0: ")] == ["degraded"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({}, 0),
+        ({"troubles": [CABLE]}, 1),
+        ({"ready": False, "reasons": ["host: hangs"]}, 1),
+        ({"store": "no space left"}, 1),
+        ({"judging": ["a rule fails"]}, 1),
+        ({"telling": {"nobody": False, "problems": ["1 message not delivered"]}}, 1),
+        ({"alerts": [{"severity": "warning", "rule": "a", "since": 0.0, "summary": "b"}]}, 1),
+        ({"alerts": [{"severity": "info", "rule": "a", "since": 0.0, "summary": "b"}]}, 0),
+        ({"disks": [{"device": "sda", "verdict": "", "words": "", "values": {}}]}, 0),
+        ({"disks": [{"device": "sda", "verdict": "unsupported", "words": "", "values": {}}]}, 0),
+        ({"gpus": [{"gpu": "0", "up": False, "state": "", "down_reason": "released", "words": "", "values": {}}]}, 0),
+    ],
+)
+def test_the_exit_code_says_whether_a_person_is_needed(tmp_path: Path, changed: Mapping[str, object], code: int) -> None:
+    with serving(tmp_path, answers=Odd({**WELL, **changed})) as served:
+        assert main(["status", "--socket", str(served.path)]) == code
 
 
 def test_gpus_that_are_released_are_not_counted_as_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

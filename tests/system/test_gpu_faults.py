@@ -83,7 +83,7 @@ def test_gpus_that_are_lost_under_us_are_listed_as_lost_and_cost_nobody_else_a_s
         read = server.read_nvml()
         for card, code in LOST.items():
             uuid = server.nvml.uuid(card)
-            assert [line for line in lines if line.startswith(f"GPU {card} {uuid}: {KINDS[code]}: ")]
+            assert len([line for line in lines if line.startswith(f"GPU {card} {uuid}: ")]) == 1
             fault = read[f"gpu {uuid}"]["fault"]
             assert (fault["kind"], fault["code"]) == (KINDS[code], code)
             server.nvml.find(card)
@@ -115,7 +115,7 @@ def test_every_reason_for_which_a_gpu_cannot_be_opened_is_told_apart_and_ends_wi
             fault = read[f"gpu {uuid}"]["fault"]
             assert (fault["kind"], fault["code"], words in fault["words"]) == (kind, code, True), fault
             (line,) = [line for line in lines if uuid in line]
-            assert line == f"GPU {card} {uuid}: {kind}: {fault['words']}"
+            assert line == f"GPU {card} {uuid}: {fault['words']}"
             assert page.state("gpuwatch_gpu_down_reason", "reason", uuid=uuid) == kind
             server.nvml.answer("nvmlDeviceGetHandleByIndex", 0, gpu=card)
         server.moves([len(CLOSED)])

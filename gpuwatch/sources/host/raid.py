@@ -57,7 +57,7 @@ def look(array: Array, sys: Path, clock: Clock) -> Reading:
     name = printable(array.name)
     one = Look("host", Tier.SLOW, Target(subject=MD, key=name, labels={"device": name}), clock)
     one.take(MD_DEGRADED, partial(missing, array, sys))
-    return one.reading(None if array.active else Fault("inactive", f"the RAID array {name} is not active"))
+    return one.reading(None if array.active else Fault("inactive", "it is not active, and gives no access to its data"))
 
 
 def missing(array: Array, sys: Path) -> int:

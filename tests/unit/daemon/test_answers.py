@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from gpuwatch.catalogue import derived, disk, gpu, host
 from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_MEMORY_USED, MIG_MODE
 from gpuwatch.catalogue.process import JOB, JOB_GPU_ACCESS_MISSING, PROCESS_GPU, PROCESS_GPU_MEMORY
-from gpuwatch.cli.status import lines
-from gpuwatch.daemon.answers import Facts, reasons, status, troubles
+from gpuwatch.cli.status import lines, well
+from gpuwatch.daemon.answers import Facts, reasons, status
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.target import Target
@@ -84,18 +84,6 @@ def test_it_is_ready_unless_it_has_nothing_fresh_to_tell(found: Facts, expected:
     assert (status(found)["ready"], status(found)["reasons"]) == (not expected, expected)
 
 
-def test_single_things_in_trouble_are_named_each() -> None:
-    lost = entry(CARD, {derived.UP: 0.0}, Fault("lost", "NVML says that it is lost", 15))
-    assert troubles(facts(lost, DOWN, entry(DISK, {}, Fault("denied", "needs root"))).view) == [
-        "driver not_loaded: the nvidia module is not loaded",
-        "GPU 3 GPU-1: lost: NVML says that it is lost",
-        "disk sda: denied: needs root",
-    ]
-    late = entry(CARD, {derived.UP: 0.0, **derived.DOWN_REASON.at("late")})
-    assert troubles(facts(late).view) == ["GPU 3 GPU-1: late"]
-    assert troubles(facts(entry(CARD, {derived.UP: 1.0})).view) == []
-
-
 def test_a_driver_that_is_waited_for_is_no_trouble_until_the_grace_is_over() -> None:
     shown = [status(facts(SEEN, one)) for one in (AWAITED, MISSED)]
     assert [(page["driver"]["state"], page["driver"]["waits"], page["ready"]) for page in shown] == [
@@ -105,12 +93,11 @@ def test_a_driver_that_is_waited_for_is_no_trouble_until_the_grace_is_over() -> 
     assert [page["troubles"] for page in shown] == [[], ["driver no_nodes: nodes are missing: make them"]]
 
 
-def test_a_release_is_no_reason_against_being_ready_and_is_said_once_and_not_for_each_gpu() -> None:
-    words = "released until 14:32 by root"
-    driver = entry(DRIVER, gpu.DRIVER_STATE.at("released"), Fault("released", words))
+def test_a_release_is_no_reason_against_being_ready_and_no_trouble() -> None:
+    driver = entry(DRIVER, gpu.DRIVER_STATE.at("released"), Fault("released", "released until 14:32 by root"))
     card = entry(CARD, {derived.UP: 0.0, **derived.DOWN_REASON.at("released")})
     page = status(facts(SEEN, driver, card))
-    assert (page["ready"], page["reasons"], page["troubles"]) == (True, [], [f"driver released: {words}"])
+    assert (page["ready"], page["reasons"], page["troubles"], well(page)) == (True, [], [], True)
 
 
 def test_the_status_tells_each_gpu_and_disk_with_what_is_known_and_nothing_else() -> None:
@@ -137,9 +124,9 @@ def test_only_the_gpus_of_the_inventory_are_gpus_of_this_host() -> None:
     assert [card["gpu"] for card in page["gpus"]] == ["3", "4"]
 
 
-def test_an_address_is_not_said_twice_in_a_trouble() -> None:
-    unopened = Target(subject=gpu.GPU, key="0000:3f:00.0", labels={"gpu": "0000:3f:00.0"})
-    assert troubles(facts(entry(unopened, {}, Fault("lost", "is gone"))).view) == ["GPU 0000:3f:00.0: lost: is gone"]
+def test_a_collector_that_is_asked_seldom_is_a_trouble_and_what_must_be_fresh_is_a_reason() -> None:
+    page = status(replace(facts(), collectors={"host": "hangs", "gpuwatch-smart": "ends"}))
+    assert (page["reasons"], page["troubles"]) == (["host: hangs"], ["gpuwatch-smart: ends"])
 
 
 def test_mig_instances_and_those_who_are_on_a_gpu_are_told_with_it() -> None:
