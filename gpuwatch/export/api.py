@@ -131,7 +131,7 @@ def routes(answers: Answers) -> tuple[Route, ...]:
         Route("/api/v1/status", lambda _: Response.json(answers.status()), slow=True),
         events.route(answers),
         history.route(answers),
-        *silences.routes(answers.silences, answers.clock, answers.naming, answers.view),
+        *silences.routes(answers.silences, answers.clock, answers.naming, answers.host, answers.view),
         *release.routes(answers.releasing),
         Route("/", lambda _: landing(answers.host, nobody=answers.nobody)),
     )

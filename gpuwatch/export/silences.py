@@ -18,7 +18,6 @@ from gpuwatch.model.card import meant
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.escape import printable
 from gpuwatch.model.naming import Naming
-from gpuwatch.model.pci import address_of
 from gpuwatch.model.silence import DAY, LONGEST, Matcher, Silence
 from gpuwatch.model.view import View
 
@@ -50,6 +49,10 @@ class Silences(Protocol):
         """Return all that are known, the oldest first."""
         ...
 
+    def lasting(self, wall: float) -> Sequence[Silence]:
+        """Return those that hold, with the one that a release holds."""
+        ...
+
 
 class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A matcher as it is asked for."""
@@ -73,11 +76,16 @@ class Which(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
 
 
-def routes(silences: Silences, clock: Clock, naming: Naming, view: Callable[[], View]) -> tuple[Route, ...]:
+def routes(silences: Silences, clock: Clock, naming: Naming, host: str, view: Callable[[], View]) -> tuple[Route, ...]:
     """Return the routes of silences."""
 
     def make(request: Request) -> Response:
-        return made(silences, request, clock.wall(), naming, view())
+        try:
+            wish = read(request.body, Wish)
+            matchers = checked(wish, naming, host, view())
+        except AskedError as error:
+            return Response.text(400, str(error))
+        return made(silences, matchers, wish, asker(request), clock.wall())
 
     return (
         Route("/api/v1/silences", lambda _: listed(silences, clock.wall()), slow=True),
@@ -88,21 +96,19 @@ def routes(silences: Silences, clock: Clock, naming: Naming, view: Callable[[], 
 
 def listed(silences: Silences, wall: float) -> Response:
     """Answer with all silences that hold and those that ended last; without `complete` those of earlier runs are not known."""
-    complete, known = silences.is_whole, silences.known()
+    complete, known = (
+        silences.is_whole,
+        {silence.id: silence for silence in (*silences.known(), *silences.lasting(wall))}.values(),
+    )
     over = sorted((silence for silence in known if silence.is_over(wall)), key=lambda silence: silence.ends_at)[:-ENDED]
     left_out = {silence.id for silence in over}
     shown = [document(silence, wall) for silence in known if silence.id not in left_out]
     return Response.json({"version": __version__, "now": wall, "complete": complete, "silences": shown})
 
 
-def made(silences: Silences, request: Request, wall: float, naming: Naming, view: View) -> Response:
-    """Begin a silence for whoever asks."""
-    try:
-        wish = read(request.body, Wish)
-        matchers = checked(wish, naming, view)
-    except AskedError as error:
-        return Response.text(400, str(error))
-    kept = silences.add(matchers, wish.seconds, author=asker(request), comment=wish.comment.strip())
+def made(silences: Silences, matchers: Sequence[Matcher], wish: Wish, author: str, wall: float) -> Response:
+    """Begin a silence."""
+    kept = silences.add(matchers, wish.seconds, author=author, comment=wish.comment.strip())
     if kept is None:
         return Response.text(409, "there are too many silences; end one that is not needed any more")
     silence, stored = kept
@@ -135,7 +141,7 @@ def document(silence: Silence, wall: float) -> dict[str, Any]:
     return {**found, "of": str(silence), "state": silence.state(wall)}
 
 
-def checked(wish: Wish, naming: Naming, view: View) -> list[Matcher]:
+def checked(wish: Wish, naming: Naming, host: str, view: View) -> list[Matcher]:
     """Return the matchers of a silence that can be made; raises AskedError."""
     if not 0 < wish.seconds <= LONGEST:
         raise AskedError(f"seconds: expected more than 0 and at most {LONGEST:.0f} ({LONGEST / DAY:.0f} days)")
@@ -150,19 +156,24 @@ def checked(wish: Wish, naming: Naming, view: View) -> list[Matcher]:
             raise AskedError(f"matchers: expected a value of 1 to {VALUE_LENGTH} characters for {condition.name}")
         if problem := naming.mistake(condition.name, condition.value):
             raise AskedError(f"matchers: {printable(problem, 400)}")
+        if condition.name == "host" and condition.value != host:
+            raise AskedError(f"matchers: this host is called {host}, not {printable(condition.value, 80)}")
     return [matcher(one, view) for one in wish.matchers]
 
 
 def matcher(one: Condition, view: View) -> Matcher:
     """Return a matcher; a GPU that is named by UUID or address becomes its `uuid`, since the label `gpu` is the index.
 
-    Raises AskedError for an address at which no GPU is.
+    Raises AskedError for a GPU that is not there, nor is remembered to have been: what is misspelt would silence nothing.
     """
-    if one.name == "gpu":
-        known = {entry.target.key: entry.target.labels for entry in view.of(GPU)}
-        found = meant(one.value, [entry.target for entry in view.of(GPU)])
-        if not found and address_of(one.value) is not None:
-            raise AskedError(f"matchers: no GPU has the PCI address {printable(one.value, 40)}")
-        if found and known[found[0]].get("gpu") != one.value:
-            return Matcher(name="uuid", value=known[found[0]].get("uuid", found[0]), is_equal=one.is_equal)
-    return Matcher(name=one.name, value=one.value, is_equal=one.is_equal)
+    cards = [entry.target for entry in view.of(GPU)]
+    if one.name not in {"gpu", "uuid"} or not cards:
+        return Matcher(name=one.name, value=one.value, is_equal=one.is_equal)
+    found = meant(one.value, cards)
+    if not found:
+        indexes = ", ".join(card.labels.get("gpu", card.key) for card in cards)
+        raise AskedError(f"matchers: no GPU is called {printable(one.value, 80)}; known are {indexes}")
+    card = next(card for card in cards if card.key == found[0])
+    if card.labels.get(one.name) == one.value:
+        return Matcher(name=one.name, value=one.value, is_equal=one.is_equal)
+    return Matcher(name="uuid", value=card.labels.get("uuid", card.key), is_equal=one.is_equal)

@@ -86,7 +86,7 @@ def test_a_gpu_may_be_named_by_address_or_uuid_and_is_silenced_as_itself(tmp_pat
         assert json.loads(post(served, MAKE, wish).body)["silence"]["of"] == "uuid=GPU-B"
         wish["matchers"] = [{"name": "gpu", "value": "0000:66:00.0"}]
         reply = post(served, MAKE, wish)
-        assert (reply.status, reply.body) == (400, b"matchers: no GPU has the PCI address 0000:66:00.0\n")
+        assert (reply.status, reply.body) == (400, b"matchers: no GPU is called 0000:66:00.0; known are 3\n")
 
 
 def test_a_silence_that_is_made_is_seen_by_everybody_and_says_who_made_it(served: Served) -> None:
@@ -157,6 +157,10 @@ JUNK: tuple[tuple[str, object, str], ...] = (
         {"seconds": 60, "matchers": [{"name": "severity", "value": "crit"}]},
         'expected one of info, warning, critical, found "crit"',
     ),
+    (MAKE, {"seconds": 60, "matchers": [{"name": "gpu", "value": "9"}]}, "no GPU is called 9; known are 0, 1, 2, 3, 4, 5, 6, 7"),
+    (MAKE, {"seconds": 60, "matchers": [{"name": "gpu", "value": "0000:ee:00.0"}]}, "no GPU is called 0000:ee:00.0"),
+    (MAKE, {"seconds": 60, "matchers": [{"name": "uuid", "value": "GPU-typo", "is_equal": False}]}, "no GPU is called GPU-typo"),
+    (MAKE, {"seconds": 60, "matchers": [{"name": "host", "value": "vision-08"}]}, "this host is called vision-07, not vision-08"),
     (END, b"{", "cannot be read"),
     (END, {}, "id: is missing"),
     (END, {"id": 7}, "id: expected text, found a whole number"),
@@ -203,6 +207,15 @@ def test_what_lasts_is_listed_and_of_what_is_over_the_hundred_that_ended_last(tm
     assert [silence["comment"] for silence in found if silence["state"] == "active"] == ["lasts"]
     assert len(found) == ENDED + 1
     assert min(silence["ends_at"] - silence["starts_at"] for silence in found) == ENDED + 1
+
+
+def test_what_a_release_holds_back_is_listed_beside_the_others(served: Served, answers: Answers) -> None:
+    post(served, MAKE, {"seconds": 60})
+    wall = answers.clock.wall()
+    answers.silences.hold(Silence(id="release", matchers=(), starts_at=wall, ends_at=wall + 9, author="root", comment="released"))
+    assert [silence["comment"] for silence in listed(served)] == ["", "released"]
+    answers.silences.hold(None)
+    assert [silence["comment"] for silence in listed(served)] == [""]
 
 
 def test_a_list_that_takes_its_time_holds_no_other_page_up(tmp_path: Path, answers: Answers) -> None:

@@ -118,7 +118,7 @@ def test_a_mistake_is_said_in_words_and_changes_nothing(
 
 
 def test_words_that_are_no_text_become_visible(served: Served, answers: Answers) -> None:
-    assert silence(served, "gpu=\udcff", "--for", "1h", "--comment", "a\udc80") == 0
+    assert silence(served, "device=\udcff", "--for", "1h", "--comment", "a\udc80") == 0
     assert (made(answers).matchers[0].value, made(answers).comment) == ("\\udcff", "a\\udc80")
 
 
