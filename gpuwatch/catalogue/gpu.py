@@ -159,7 +159,7 @@ TEMPERATURE_MARGIN = gauge(
     "temperature_margin",
     "celsius",
     short="MARGIN",
-    help="Degrees left to the limit, as the driver counts them (above 0 only).",
+    help="Degrees left to the maximum operating temperature, as the driver counts them; below 0 past it.",
 )
 TEMPERATURE_TLIMIT_OFFSET = members(
     GPU,

@@ -1,7 +1,8 @@
 """Degrees left until the hardware slows a GPU down.
 
 Where the card tells an absolute limit: limit minus temperature. Cards that tell offsets (many from Ada on): the driver's margin
-minus the offset at which slowdown acts; a margin of 0 or less is not believed (gpud found it unreliable).
+minus the offset at which slowdown acts. Both may be below 0: with the usual offset of -2 a card slows down at a margin of -2. The
+source gives no margin that the core temperature refutes.
 """
 
 import msgspec
@@ -50,7 +51,7 @@ def headroom(entry: Entry) -> float | Absence:
         return entry.absent.get(CORE, Absence.FAILED) if core is None else values[LIMIT] - core
     margin, offset = values.get(TEMPERATURE_MARGIN), values.get(OFFSET)
     if margin is not None and offset is not None:
-        return margin - offset if margin > 0 else Absence.FAILED
+        return margin - offset
     never = Absence.UNSUPPORTED
     if entry.absent.get(LIMIT) is never and never in (entry.absent.get(TEMPERATURE_MARGIN), entry.absent.get(OFFSET)):
         return never

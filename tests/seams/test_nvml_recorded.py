@@ -100,8 +100,6 @@ def differences(card: Seen, values: dict[Metric, float], driver: int) -> tuple[i
     for row in ROWS:
         printed = row.printed(card)
         expected = None if printed is None or row.since > driver else printed * row.unit
-        if row.metric == gpu.TEMPERATURE_MARGIN.id and expected is not None and expected <= 0:
-            expected = None
         value = read.get(row.metric)
         if (expected is None) != (value is None) or (expected is not None and value != pytest.approx(expected)):
             wrong[row.metric] = (expected, value)

@@ -83,8 +83,8 @@ def bar1(answer: Any) -> Given:
 
 
 def margin(answer: int) -> Given:
-    """Read degrees left; 0 and below were found unreliable (gpud) and mean nothing."""
-    return {gpu.TEMPERATURE_MARGIN: float(answer) if answer > 0 else Absence.EMPTY}
+    """Read degrees left, signed: below 0 is past the maximum operating temperature. `bounds.refuted` says which are not true."""
+    return {gpu.TEMPERATURE_MARGIN: float(answer)}
 
 
 def performance_state(answer: int) -> Given:

@@ -4,6 +4,7 @@ The bounds are far beyond any card that is built: they catch memory that was nev
 dead device, not a wrong sensor.
 """
 
+from collections.abc import Mapping
 from functools import cache
 
 from gpuwatch.catalogue import gpu, interconnect
@@ -14,6 +15,7 @@ from gpuwatch.model.reading import Absence
 
 Bounds = tuple[float, float]
 COUNT: Bounds = (0, 1e18)
+COOLEST_LIMIT = 80.0  # degrees: no card is known whose maximum operating temperature is lower (83 on an RTX 4090, 93 at most)
 LOAD: Bounds = (0, 1.01)
 BY_UNIT: dict[str, Bounds] = {
     "ratio": (0, 1),
@@ -80,3 +82,19 @@ def plausible(metric: Metric, value: float | Absence) -> float | Absence:
     low, high = found
     can_be = low <= value <= high and (metric not in SWITCHES or value in found)
     return value if can_be else Absence.FAILED
+
+
+def refuted(values: Mapping[Metric, float]) -> dict[Metric, Absence]:
+    """Return what cannot be true beside the other numbers of the same look, and why it is absent then.
+
+    That is a margin of 0 or less on a card that is cool. Core temperature plus margin is about the maximum operating
+    temperature (83 to 95 on all captures, two degrees less on a hot card). Where the margin is not implemented 0 and -5 were
+    answered all the same (gpud#1208, H100); a card past its limit says such numbers and means them (NVSentinel, ADR 042).
+    """
+    margin = values.get(gpu.TEMPERATURE_MARGIN)
+    if margin is None or margin > 0:
+        return {}
+    core = values.get(gpu.TEMPERATURE["core"])
+    if core is None:
+        return {gpu.TEMPERATURE_MARGIN: Absence.EMPTY}
+    return {} if core + margin >= COOLEST_LIMIT else {gpu.TEMPERATURE_MARGIN: Absence.UNSUPPORTED}

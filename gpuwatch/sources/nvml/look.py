@@ -7,7 +7,7 @@ from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence
 from gpuwatch.sources.nvml import fields
 from gpuwatch.sources.nvml.answers import Given
-from gpuwatch.sources.nvml.bounds import plausible
+from gpuwatch.sources.nvml.bounds import plausible, refuted
 from gpuwatch.sources.nvml.fields import Field
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, GpuGoneError, Library
 from gpuwatch.sources.nvml.readers import Call, Chain
@@ -57,6 +57,10 @@ class Look:
         if plan.fields:
             self._batch(plan.fields)
         self.absent.update(plan.never)
+        untrue = refuted(self.values)
+        for metric in untrue:
+            del self.values[metric]
+        self.absent.update(untrue)
 
     def add(self, given: Given) -> None:
         """Take what was read in another way."""

@@ -163,7 +163,12 @@ NEVER = Absence.UNSUPPORTED
         ({CORE: 95.0, LIMIT: 93.0, TEMPERATURE_MARGIN: 40.0, OFFSET: -2.0}, {}, -2.0),
         ({LIMIT: 93.0}, {CORE: Absence.LATE}, Absence.LATE),
         ({CORE: 60.0, TEMPERATURE_MARGIN: 24.0, OFFSET: -2.0}, {LIMIT: NEVER}, 26.0),
-        ({CORE: 60.0, TEMPERATURE_MARGIN: 0.0, OFFSET: -2.0}, {LIMIT: NEVER}, Absence.FAILED),
+        ({CORE: 82.0, TEMPERATURE_MARGIN: 1.0, OFFSET: -2.0}, {LIMIT: NEVER}, 3.0),
+        ({CORE: 83.0, TEMPERATURE_MARGIN: 0.0, OFFSET: -2.0}, {LIMIT: NEVER}, 2.0),
+        ({CORE: 84.0, TEMPERATURE_MARGIN: -1.0, OFFSET: -2.0}, {LIMIT: NEVER}, 1.0),
+        ({CORE: 91.0, TEMPERATURE_MARGIN: -8.0, OFFSET: -2.0}, {LIMIT: NEVER}, -6.0),
+        ({CORE: 84.0, TEMPERATURE_MARGIN: -1.0}, {LIMIT: NEVER, OFFSET: NEVER}, NEVER),  # nobody knows where it slows down
+        ({CORE: 60.0, OFFSET: -2.0}, {LIMIT: NEVER, TEMPERATURE_MARGIN: NEVER}, NEVER),  # it is not implemented
         ({CORE: 60.0}, {LIMIT: NEVER, TEMPERATURE_MARGIN: NEVER, OFFSET: NEVER}, NEVER),
         ({CORE: 60.0}, {LIMIT: NEVER, TEMPERATURE_MARGIN: NEVER}, NEVER),
         ({CORE: 60.0}, {}, Absence.EMPTY),  # the slow round with the limits has not come yet

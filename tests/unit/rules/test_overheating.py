@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 
+import pytest
+
+from gpuwatch.catalogue.gpu import TEMPERATURE_MARGIN, TEMPERATURE_TLIMIT_OFFSET
 from gpuwatch.model.alert import AlertState
 from tests.fakes.story import LOST, Heard, Story
 
@@ -82,6 +85,37 @@ def test_a_card_without_a_slowdown_limit_is_critical_at_the_last_resort(story: S
     story.gpu(0, temperature=100.0).at(60)
     assert [(one.after, one.severity) for one in story.heard()] == [("firing", "critical")]
     story.gpu(0, temperature=60.0).at(300)
+    assert story.heard()[-1].after == "inactive"
+
+
+def tlimit(story: Story, core: float, most: float, offset: float) -> Story:
+    """Have the card at a temperature, of which it tells the margin to its maximum of `most` degrees."""
+    return story.gpu(0, temperature=core, more={TEMPERATURE_MARGIN: most - core, TEMPERATURE_TLIMIT_OFFSET["slowdown"]: offset})
+
+
+@pytest.mark.parametrize(
+    ("most", "offset"),
+    [
+        (83.0, -2.0),  # RTX 4090
+        (85.0, -2.0),  # L4
+        (87.0, -2.0),  # H100
+        (93.0, 0.0),  # RTX PRO 6000
+    ],
+)
+@pytest.mark.parametrize("past", [-1.0, 0.0, 5.0])
+def test_a_card_that_tells_offsets_is_critical_at_its_slowdown_and_past_it(
+    story: Story, most: float, offset: float, past: float
+) -> None:
+    slowdown = most - offset
+    tlimit(story, slowdown - 2, most, offset).at(300)
+    assert [one.severity for one in story.heard()] == (["warning"] if slowdown - 2 > 85 else [])
+    story.transitions.clear()
+    tlimit(story, slowdown - 1, most, offset).at(315)
+    tlimit(story, slowdown + past, most, offset).at(335)  # it gets hotter while the hold runs
+    assert [(one.after, one.severity, one.at) for one in story.heard()] == [("firing", "critical", 330.0)]
+    story.at(900)
+    assert [one.after for one in story.heard() if one.severity == "critical"] == ["firing"]
+    tlimit(story, 60.0, most, offset).at(1300)
     assert story.heard()[-1].after == "inactive"
 
 

@@ -72,8 +72,8 @@ def test_a_memory_answer_that_cannot_be_gives_no_value(answer: SimpleNamespace, 
     assert {expected} == set(answers.memory(answer).values())
 
 
-def test_a_margin_of_zero_and_below_means_nothing() -> None:
-    assert [answers.margin(raw)[gpu.TEMPERATURE_MARGIN] for raw in (0, -5, 43)] == [Absence.EMPTY, Absence.EMPTY, 43.0]
+def test_a_margin_is_signed() -> None:
+    assert [answers.margin(raw)[gpu.TEMPERATURE_MARGIN] for raw in (0, -5, 43)] == [0.0, -5.0, 43.0]
 
 
 def test_an_unknown_performance_state_is_none() -> None:
