@@ -24,7 +24,9 @@ from gpuwatch.sources.simulated.scenario import DEMO, read
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--listen", default="127.0.0.1:9843", metavar="ADDR", help="where the page is (default: %(default)s)")
+    parser.add_argument(
+        "--listen", default="127.0.0.1:9843", metavar="ADDR", help='where the page is, "" for no TCP (%(default)s)'
+    )
     parser.add_argument("--scenario", type=Path, default=DEMO, metavar="FILE", help="what happens (default: the shipped one)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="take host, rules, receivers and routes from this file")
     parser.add_argument("--verbose", action="store_true", help="log more")
@@ -33,7 +35,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run it in a folder that is removed at the end."""
     try:
-        sockets.address(args.listen)
+        if args.listen:
+            sockets.address(args.listen)
     except config.ConfigError as error:
         raise config.ConfigError("gpuwatch demo", "--listen", error.problem) from None
     read(args.scenario)  # a mistake in it is the caller's, and is said before anything starts
@@ -50,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
             store=config.Store(url=f"sqlite:///{where.state / 'gpuwatch.db'}"),
             sources=config.Sources(simulated=simulated),
         )
-        print(f"gpuwatch demo: http://{args.listen}/metrics, gpuwatch status --socket {http.socket}", file=sys.stderr)
+        page = f"http://{args.listen}/metrics, " if args.listen else ""
+        print(f"gpuwatch demo: {page}gpuwatch status --socket {http.socket}", file=sys.stderr)
         with blaming(loaded):
             return serve(demo, verbose=args.verbose, setting="--listen")
