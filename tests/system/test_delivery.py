@@ -21,6 +21,7 @@ from tests.fakes.receiver import Answer, Receiver
 from tests.fakes.until import PATIENCE, SLOWER, until
 
 HOUR = 3600
+WAIT, AGAIN = "receiver oncall: messages wait: ", "receiver oncall takes messages again after "
 KILLS = 10
 
 
@@ -55,7 +56,7 @@ def age(server: GpuServer, seconds: float) -> None:
 
 
 def dead(folder: Path) -> None:
-    """A receiver that refuses, then hangs, then is overloaded, over a restart and a kill; an hour later it is back."""
+    """A receiver that refuses, then hangs, then is overloaded, over a restart and a kill; an hour later it is back, and dead again."""
     with Receiver() as receiver, GpuServer(folder, gpus=4, receiver=receiver) as server:
         server.wait_up(4)
         receiver.down()
@@ -85,7 +86,6 @@ def dead(folder: Path) -> None:
         receiver.wait(refused + 2)
         until_stored(server, "SELECT 1 WHERE (SELECT count(*) FROM delivery WHERE state = 'sent') = 2")
         assert server.daemon.status()["telling"]["problems"] == []
-        assert server.daemon.stop() == 0
         got = receiver.requests[refused:]
         assert [alert["labels"]["gpu"] for one in got for alert in one.json["alerts"]] == ["1", "2"]
         assert [one.json["kind"] for one in got] == ["firing", "firing"]
@@ -93,8 +93,16 @@ def dead(folder: Path) -> None:
         assert all(one.json["late_seconds"] >= HOUR for one in got)
         assert len({one.headers["webhook-id"] for one in receiver.requests}) == 2
         # a run says once that it met it dead, however often it tries; the run that met it well has nothing to say
-        said = [server.said(f"receiver oncall: messages wait: {words}") for words in ("connection refused", "status 503")]
-        assert (said, server.said("receiver oncall takes messages again")) == ([1, 1], 0)
+        said = [server.said(WAIT + words) for words in ("connection refused", "status 503")]
+        assert (said, server.said(WAIT), server.said(AGAIN)) == ([1, 1], 2, 0)
+        receiver.down()  # dead once more, and back while the same run lasts: that has an end to say
+        server.nvml.lose(3)
+        until(lambda: server.said(WAIT) == 3)
+        receiver.up()
+        receiver.wait(refused + 3)
+        until(lambda: server.said(AGAIN) == 1)
+        assert server.daemon.stop() == 0
+        assert (server.said(WAIT), server.said(AGAIN)) == (3, 1)
 
 
 # --- killed -------------------------------------------------------------------------------------------------------------
