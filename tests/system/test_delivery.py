@@ -56,7 +56,7 @@ def age(server: GpuServer, seconds: float) -> None:
 
 
 def dead(folder: Path) -> None:
-    """A receiver that refuses, then hangs, then is overloaded, over a restart and a kill; an hour later it is back, and dead again."""
+    """A receiver that refuses, then hangs, then is overloaded, over a restart and a kill; back an hour later, then dead again."""
     with Receiver() as receiver, GpuServer(folder, gpus=4, receiver=receiver) as server:
         server.wait_up(4)
         receiver.down()
