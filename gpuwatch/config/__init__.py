@@ -111,7 +111,7 @@ def open_all(file: Path | None, where: Places) -> Loaded:
         problem = 'expected a web address without a password, such as "http://127.0.0.1:9400/metrics"'
         raise ConfigError(blame("sources.dcgm.url", origin, str(main)), "sources.dcgm.url", problem)
     if found.store.url and DATABASE.match(found.store.url) is None:  # what is there instead may be a secret, and is not shown
-        problem = "expected SQLite (sqlite:////var/lib/gpuwatch/gpuwatch.db) or PostgreSQL (postgresql://user@host/name)"
+        problem = "expected a file of SQLite, such as sqlite:////var/lib/gpuwatch/gpuwatch.db"
         raise ConfigError(blame("store.url", origin, str(main)), "store.url", problem)
     return Loaded(settle(found, where), str(main), origin, tuple(path for path, _ in tables))
 

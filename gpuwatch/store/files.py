@@ -90,11 +90,10 @@ class Database:
         self._machine, self._clock, self._synchronous = machine, clock, synchronous
         try:
             parsed = make_url(url)
-            self.path = Path(parsed.database or "").absolute() if parsed.get_backend_name() == "sqlite" else None
-            if self.path is not None and not parsed.database:
-                raise ConfigError(
-                    "configuration", "store.url", "expected a file, such as sqlite:////var/lib/gpuwatch/gpuwatch.db"
-                )
+            self.path = Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
+            if self.path is not None and not self.path.is_absolute():
+                whole = "expected the whole path of a file, after four slashes: sqlite:////var/lib/gpuwatch/gpuwatch.db"
+                raise ConfigError("configuration", "store.url", whole)
             self._engine = sqlite(self.path) if self.path else remote(url)
         except ImportError as error:
             problem = f"cannot be used: the Python package {error.name} is not installed, which speaks to this database"

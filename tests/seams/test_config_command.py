@@ -28,8 +28,8 @@ def command(tmp_path: Path, what: str, text: str) -> int:
     ("text", "said"),
     [
         ('[http]\nlisten = "localhost"', 'http.listen: expected an address such as "127.0.0.1:9843"'),
-        (f'[store]\nurl = "{SECRET}"', "store.url: expected SQLite (sqlite:////"),
-        (f'[store]\nurl = "mysql://lena:{SECRET}@db/x"', "gpuwatch.toml: store.url: expected SQLite"),
+        (f'[store]\nurl = "{SECRET}"', "store.url: expected a file of SQLite"),
+        (f'[store]\nurl = "mysql://lena:{SECRET}@db/x"', "gpuwatch.toml: store.url: expected a file of SQLite"),
         (
             f'[store]\nurl = "postgresql+pg8000://lena:{SECRET}@db/x"',
             "store.url: cannot be used: the Python package pg8000 is not installed",
