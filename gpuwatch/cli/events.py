@@ -1,25 +1,31 @@
 """List what driver and kernel have told, or read a saved kernel log.
 
 A running daemon is asked for what it has stored. `--file` needs none: it reads a log in any form (dmesg, journalctl, syslog, raw
-/dev/kmsg; `-` is standard input) and says what belongs together and what to do about it.
+/dev/kmsg, also packed by gzip, bzip2 or xz; `-` is standard input) and says what belongs together and what to do about it.
 
-Exit code 0: fine; 1: a log tells of something that needs a person; 2: a wrong option or file; 3: no daemon answers.
+Exit code 0: fine; 1: a log tells of something that needs a person; 2: a wrong option or file, or a log with errors of the driver
+of which none can be read; 3: no daemon answers.
 
 example: gpuwatch events --since 24h
 example: dmesg | gpuwatch events --file -
 """
 
 import argparse
+import bz2
 import contextlib
 import errno
+import gzip
+import io
 import json
+import lzma
 import os
 import sys
 import time
+import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 from urllib.parse import urlencode
 
 import msgspec
@@ -36,6 +42,9 @@ from gpuwatch.model.quantity import duration
 from gpuwatch.sources.kernel import Dating, Saved, lines, saved_events
 
 PLACE = "gpuwatch events"
+ERRORS = ("NVRM: Xid (", "SXid (PCI:", "fallen off the bus")  # what tells of an error of the driver, whatever stands before it
+READ = frozenset({"xid", "sxid", "off_bus"})  # what comes of these
+PACKED: Mapping[bytes, Callable[[Any], Any]] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}  # by their start
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -92,17 +101,20 @@ def of_daemon(args: argparse.Namespace, since: float | None) -> int:
 def of_file(args: argparse.Namespace) -> int:
     """Read a saved log."""
     last: deque[Event] = deque(maxlen=args.limit)
-    times = Times()
+    times, errors = Times(), Errors()
 
     def kept(found: Iterable[Saved]) -> Iterator[Event]:
         for saved in found:
             last.append(saved.event)
             times.note(saved)
+            errors.note(saved.event)
             yield saved.event
 
     try:
         with opened(args.file) as file:
-            stories = retold(kept(saved_events(lines(file), time.time())))
+            stories = retold(kept(saved_events(errors.watched(lines(file)), time.time())))
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise ConfigError("--file", "", f"{args.file}: it is packed, and damaged: {error}") from None
     except OSError as error:
         raise ConfigError("--file", "", f"{args.file}: {error.strerror or error}") from None
     found = [told(event, {}) for event in last]
@@ -110,10 +122,44 @@ def of_file(args: argparse.Namespace) -> int:
         events = [{**msgspec.to_builtins(one), **times.dated(at=one.at)} for one in found]
         print(json.dumps({"events": events, "stories": [shown(story, times) for story in stories]}, indent=1))
     else:
-        print("\n".join([line(one, times.words(one.at)) for one in found]) or "this log tells of nothing that gpuwatch knows")
+        nothing = "this log tells of nothing that gpuwatch knows"
+        if found or not errors.unread:
+            print("\n".join([line(one, times.words(one.at)) for one in found]) or nothing)
         for story in stories:
             print("\n".join(("", *paragraph(story, times))))
+    if errors.unread:
+        print(f"{PLACE}: {errors.unread}", file=sys.stderr)
+        return 2
     return int(any(story.severity is not Severity.INFO for story in stories))
+
+
+class Errors:
+    """Whether a log has errors of the driver in it, and any was read: silence about those that were not would be a verdict."""
+
+    def __init__(self) -> None:
+        self._first = 0  # number of the first line that has one
+        self._is_read = False
+
+    def watched(self, log: Iterable[str]) -> Iterator[str]:
+        """Yield the lines of a log."""
+        for number, text in enumerate(log, 1):
+            if not self._first and any(error in text for error in ERRORS):
+                self._first = number
+            yield text
+
+    def note(self, event: Event) -> None:
+        """Take note of an event."""
+        self._is_read = self._is_read or event.kind in READ
+
+    @property
+    def unread(self) -> str:
+        """Return "" or what is wrong."""
+        if not self._first or self._is_read:
+            return ""
+        return (
+            f"line {self._first} has an error of the NVIDIA driver, but none could be read: it is broken, in a form of log that "
+            "gpuwatch does not know, or written by a program and not by the kernel"
+        )
 
 
 class Times:
@@ -145,15 +191,29 @@ class Times:
 
 
 def opened(name: str) -> contextlib.AbstractContextManager[BinaryIO]:
-    """Open a log; standard input is not ours to close, and somebody may have closed it."""
+    """Open a log, packed or not; standard input is not ours to close, and somebody may have closed it."""
     if name == "-" and sys.stdin is None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     if name == "-":
-        return contextlib.nullcontext(sys.stdin.buffer)
+        return contextlib.nullcontext(unpacked(sys.stdin.buffer))
     path = Path(name)
     if path.is_fifo():  # to open it waits for a writer, and who forgot to start one would wonder
         print(f"{PLACE}: {printable(name)} is a FIFO: waiting for whoever writes to it", file=sys.stderr)
-    return path.open("rb")
+    return whole(path)
+
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """Open a file."""
+    with path.open("rb") as file:
+        yield unpacked(file)
+
+
+def unpacked(file: BinaryIO) -> BinaryIO:
+    """Return what is in a packed file, or the file."""
+    buffer = file if isinstance(file, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", file))
+    start = buffer.peek(2)[:2]
+    return cast("BinaryIO", PACKED[start](buffer)) if start in PACKED else buffer
 
 
 def paragraph(story: Story, times: Times) -> Iterator[str]:

@@ -10,7 +10,7 @@ import msgspec
 
 from gpuwatch.catalogue.derived import STATE
 from gpuwatch.catalogue.events import BUS_DROPS, ERRORS_OPEN, KERNEL, KERNEL_LOG_LOST, LOG_READ, XID
-from gpuwatch.catalogue.gpu import GPU, RECOVERY_ACTION
+from gpuwatch.catalogue.gpu import BAR1_SIZE, GPU, RECOVERY_ACTION
 from gpuwatch.catalogue.host import HOST
 from gpuwatch.detectors import causes, counters, places, released, stories
 from gpuwatch.detectors.counters import Counters
@@ -130,6 +130,7 @@ def look(view: View) -> Scene:
     """Return what a beat says about the GPUs: which work, which are gone, of which the driver wants nothing."""
     working: dict[str, float] = {}
     wants_nothing: dict[str, float] = {}
+    windows: dict[str, float] = {}
     gone: set[str] = set()
     is_unloaded = driver_state(view) == "not_loaded"  # whoever loads it again resets every GPU with that
     for entry in view.of(GPU):
@@ -140,9 +141,11 @@ def look(view: View) -> Scene:
             working[key] = reading.at
         if entry.values.get(RECOVERY_ACTION["none"]) == 1:
             wants_nothing[key] = entry.at(RECOVERY_ACTION["none"]) or 0.0
+        if entry.values.get(BAR1_SIZE):
+            windows[key] = entry.at(BAR1_SIZE) or 0.0
     boot = next((entry.target.info.get("boot_id", "") for entry in view.of(HOST)), "")
     shows = view.value(counters.KERNEL, KERNEL_LOG_LOST) is not None
-    return Scene(boot, working, gone, wants_nothing, shows)
+    return Scene(boot, working, gone, wants_nothing, windows, shows)
 
 
 def told(

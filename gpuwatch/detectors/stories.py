@@ -24,6 +24,7 @@ WORKS = 60.0  # seconds after the last word of a lost GPU from which an answer o
 RATE, RATE_WINDOW, BUCKET = 50, 300.0, 10.0  # more than ten a minute for five minutes (failure-modes.md 5.8)
 OPEN_LIMIT, LABELS, PROGRAMS = 512, 64, 8
 FREQUENT = frozenset({"aer_corrected", "cpu_throttle"})  # nothing by themselves; trouble when they go on
+NO_WINDOW = "bar_unassigned"
 UNCORRECTABLE = frozenset({"Xid 48", "Xid 171", "Xid 172"})
 CONTAINED, UNCONTAINED = "Xid 94", ("Xid 95", "Xid 140", "Xid 64")
 QUIET: Mapping[Severity, float] = {Severity.INFO: 600.0, Severity.WARNING: 6 * 3600.0, Severity.CRITICAL: 86400.0}
@@ -118,6 +119,7 @@ class Scene(msgspec.Struct, frozen=True):
     working: Mapping[str, float] = {}
     gone: Collection[str] = ()
     wants_nothing: Mapping[str, float] = {}  # since when the driver is known to want nothing done
+    windows: Mapping[str, float] = {}  # of those that have a window for the CPU to their memory: when that was last seen
     shows: bool = True  # the board shows what was counted; a new one shows nothing
 
 
@@ -273,6 +275,8 @@ def is_over(story: Story, scene: Scene, clock: float) -> bool:
     answers = works_at > story.last and story.key not in scene.gone
     if answers and (story.gone or (story.rank == causes.LOST and works_at - story.last >= WORKS)):
         return True
+    if story.label == NO_WINDOW and works_at > story.last and scene.windows.get(story.key, -inf) > story.last:
+        return True  # the kernel or the driver found room later, or the GPU does without what has none
     if story.recovery and scene.wants_nothing.get(story.key, -inf) > story.last:
         return True
     return clock - story.heard >= patience(story)

@@ -1,11 +1,15 @@
 """`gpuwatch events`: what a daemon has stored, and what a saved log tells."""
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -152,6 +156,51 @@ def test_a_log_comes_through_a_pipe_and_junk_in_it_is_no_event() -> None:
     done = subprocess.run(command, input=junk, capture_output=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout == b"this log tells of nothing that gpuwatch knows\n"
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress], ids=["gzip", "bzip2", "xz"])
+def test_a_packed_log_is_read_as_it_is_and_through_a_pipe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pack: Callable[[bytes], bytes]
+) -> None:
+    log = tmp_path / "kern.log.2"
+    log.write_bytes(pack(LOG.encode()))
+    assert main(["events", "--file", str(log)]) == 1
+    assert "CRITICAL  gpu 0000:65:00.0: Xid 79" in (said := capsys.readouterr().out)
+    command = [sys.executable, "-m", "gpuwatch", "events", "--file", "-"]
+    done = subprocess.run(command, input=log.read_bytes(), capture_output=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout.decode(), done.stderr) == (1, said, b"")
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress], ids=["gzip", "bzip2", "xz"])
+@pytest.mark.parametrize("damage", ["cut", "turned"])
+def test_a_packed_log_that_is_damaged_is_a_wrong_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pack: Callable[[bytes], bytes], damage: str
+) -> None:
+    whole = pack(LOG.encode())
+    log = tmp_path / "kern.log.2"
+    middle = len(whole) // 2
+    log.write_bytes(whole[:middle] if damage == "cut" else whole[:middle] + bytes(255 - one for one in whole[middle:]))
+    assert main(["events", "--file", str(log)]) == 2
+    assert capsys.readouterr().err.startswith(f"gpuwatch events: --file: {log}: ")
+
+
+@pytest.mark.parametrize(
+    ("form", "out"),
+    [
+        ("node-3 | {}", ""),
+        ("Mar 11 04:22:09 gpu-host app[812]: {}", ""),
+        ("Mar 11 04:22:09 gpu-host app[812]: {}\n[    5.0] EXT4-fs (dm-0): Remounting filesystem read-only", "fs_readonly"),
+    ],
+)
+def test_errors_of_the_driver_that_cannot_be_read_are_no_clean_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, out: str
+) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"all is well\n{form.format(XID)}\n")
+    assert main(["events", "--file", str(log)]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("gpuwatch events: line 2 has an error of the NVIDIA driver, but none could be read: ")
+    assert (out in said.out, "nothing" in said.out) == (True, False)
 
 
 @pytest.mark.parametrize("ending", ["Ctrl-C", "a writer"])

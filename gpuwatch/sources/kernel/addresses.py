@@ -11,6 +11,11 @@ def gpu_address(text: str) -> str | None:
     return None if found is None else spelled(found)
 
 
+def plain(number: str | None) -> str | None:
+    """Return the number of a link or an instance without the zeros in front, as NVML has it; lines say `Link 04`, `GPU-I:05`."""
+    return str(int(number)) if number else None
+
+
 def known(**facts: str | None) -> dict[str, str]:
     """Return those facts that the line told; the driver writes `<unknown>` for a process that it cannot name."""
     return {name: text for name, text in facts.items() if text and text != "<unknown>"}

@@ -8,9 +8,10 @@ from gpuwatch.sources.kernel.record import Found, Known, Record
 STARTS = re.compile(
     r"(?P<pcie>pcieport |pci |NVRM: This PCI)"
     r"|(?P<gpu>NVRM: |nvidia-nvswitch|nvidia: |nouveau |NovaCore )"
-    r"|(?P<storage>nvme |block |blk_update|print_req|Buffer I/O|I/O error|critical |EXT[234]-fs|XFS |BTRFS|F2FS|md/|nfs|NFS|fs:)"
+    r"|(?P<storage>nvme |block |blk_|print_req|[Bb]uffer[ _][Ii]|I/O error|critical |timeout error|device offline|protection err"
+    r"|recoverable tr|EXT[234]-fs|JBD2|Aborting j|XFS |BTRFS|btrfs_dev|F2FS|md/|nfs|NFS|fs:|WARNING: (?:Pool|MMP) |zio pool=)"
     r"|(?P<host>Out of mem|Memory cgroup out|oom-kill:|Task in |INFO: |rcu: |watchdog: |NMI watchdog|BUG: |Unable to h|Oops"
-    r"|Panic#|general prot|kernel BUG|invalid opcode|Kernel panic|sysrq: |VFS: file-max|mce: |CPU\d|EDAC "
+    r"|Panic#|general prot|kernel BUG|invalid opcode|Kernel panic|sysrq: |VFS: file-max|mce: |CPU\d|EDAC |thermal t|traps: "
     r"|\[Hardware|\{\d+\}\[Hard)"
 )
 
@@ -22,7 +23,7 @@ def family(text: str) -> str:
     found = STARTS.match(text)
     if found is not None:
         return found.lastgroup or ""
-    return "host" if ": segfault at " in text else ""
+    return "host" if ": segfault at " in text or ": unhandled exception: " in text else ""
 
 
 def find(message: Record, learned: Known) -> list[Found]:

@@ -26,7 +26,7 @@ class Together:
 
     def __init__(self, record: Record, found: Found) -> None:
         self.record, self.found = record, found
-        self.first, self.last, self.count = record.first, record.seq, record.times
+        self.first, self.last, self.count = record.first, record.seq, record.times * found.times
 
 
 class Fold:
@@ -58,7 +58,7 @@ class Fold:
         if found.kind == LOST:
             same = self._lost
         if same is not None:
-            same.count += record.times
+            same.count += record.times * found.times
             same.last = record.seq
         elif found.kind == LOST:
             self._lost = Together(record, found)

@@ -1,7 +1,8 @@
 """The lines of a saved log in any of its forms -> Records: raw kmsg, journald's JSON, journalctl, syslog, all of dmesg's.
 
-A line that begins with a blank belongs to the one before. The kernel's own lines are told from those of programs by the
-facility, by `_TRANSPORT`, or by the name before the colon; a line without any of them is taken to be the kernel's.
+A line that begins with a blank belongs to the one before, unless the whole log is moved to the right. The kernel's own lines are
+told from those of programs by the facility, by `_TRANSPORT`, or by the name before the colon; a line without any of them is taken
+to be the kernel's.
 """
 
 import re
@@ -10,6 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from gpuwatch.sources.kernel import raw, stamps
+from gpuwatch.sources.kernel.addresses import PCI
+from gpuwatch.sources.kernel.families import STARTS
 from gpuwatch.sources.kernel.record import Dating, Record
 
 LINE = 1 << 16  # characters of a line that are looked at; the kernel's own records have at most 2 KiB
@@ -28,9 +31,21 @@ SYSLOG = re.compile(r"([^\s\d\[<]{2,12}|\d{1,2}[월月]) {0,2}(\d{1,2}) (\d\d:\d
 WEEKDAY = re.compile(r"\S{2,6} (?=\d{4}-\d\d-\d\d )")  # journalctl -o short-full
 EPOCH = re.compile(r"(\d{9,11}\.\d{3,9}) (.*)", re.DOTALL)  # journalctl -o short-unix
 TAG = re.compile(r"\S+ ([^\s:\[]{1,64})(?:\[\d*\])?: ?(.*)", re.DOTALL)  # host, program and process id before the message
+# RFC 5424: version, time, host, program, process, kind of message, data, message; rsyslog writes it to files without the <4>.
+PROTOCOL = re.compile(
+    r"1 (\S+) \S+ (\S+) \S+ \S+ (?:-|(?:\[(?:[^\]\"\\]|\\.|\"(?:[^\"\\]|\\.)*\")*\])+)(?: \ufeff?(.*))?", re.DOTALL
+)
+HOSTED = re.compile(r"\S+ (?:kernel|[^\s:\[]{1,64}\[\d*\]): ")  # host and program
+DEVICE = re.compile(rf"\w+ {PCI}: ")
+STREAM = re.compile(r"std(?:out|err) [FP] ")  # a container's runtime: which of its streams, and whether the line is whole
+QUOTED = re.compile(r"(?:> ?)+")
 UNDER = re.compile(r"\[ *(\d+\.\d+)\] ?")  # the uptime that syslog keeps in front of the kernel's message
 REPEATED = re.compile(r"message repeated (\d{1,9}) times: \[ ?(.*)\]\s*", re.DOTALL)
 OCTAL = re.compile(r"#(0[0-7]{2})")  # rsyslog: #012 for a newline
+BEGINS = re.compile(  # a line with a time
+    r"\[ *\+?\d+\.\d|\[[^\]<]*\d\d:\d\d|<\d|\{\"|\d+[ ,.-]\d|\S{2,6} \d{4}-|[^\s\d\[<]{2,12} {1,2}\d{1,2} \d\d:\d\d"
+    r"|[a-z\d]+ *:\w+ *: "
+)
 COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 
 
@@ -70,12 +85,11 @@ class Forms:
         self._at, self._dating = now, Dating.NONE  # of the line before
         self._held: Record | None = None  # a message that may go on
         self._is_raw = False
+        self._margin: str | None = None  # the blanks before every line of this log, None while it has had none
 
     def feed(self, line: str) -> Record | None:
         """Take a line; return the message that is now known to be whole."""
-        line = line[:LINE].rstrip("\r\n")
-        if "\x1b" in line:
-            line = COLOUR.sub("", line)
+        line = self._bare(line[:LINE].rstrip("\r\n"))
         if not line or line.isspace():
             return None
         if line[0] in " \t":
@@ -86,6 +100,19 @@ class Forms:
             return None
         held, self._held = self._held, record
         return held
+
+    def _bare(self, line: str) -> str:
+        """Return a line without what a terminal, an editor, a mail or a paste has put around it."""
+        if "\x1b" in line:
+            line = COLOUR.sub("", line)
+        line = line.lstrip("\ufeff")
+        if line.startswith(">"):
+            line = QUOTED.sub("", line, count=1)
+        if self._margin is None and line and not line.isspace():
+            rest = line.lstrip(" \t")
+            # A log may also begin in the middle of a message: then its first line has no time.
+            self._margin = line[: len(line) - len(rest)] if BEGINS.match(rest) else ""
+        return line.removeprefix(self._margin or "")
 
     def end(self) -> Record | None:
         """Return the last message."""
@@ -169,6 +196,9 @@ class Forms:
             return self._tagged(None if at is None else at + stamps.fraction(found[4]), found[5])
         if found := EPOCH.match(line):
             return self._tagged(self._certain(float(found[1])), found[2])
+        if found := PROTOCOL.match(line):
+            when = stamps.ISO.match(found[1])
+            return self._of(self._certain(stamps.iso(when)) if when else None, found[2], (found[3] or "").lstrip(" "))
         return self._iso_first(line)
 
     def _iso_first(self, line: str) -> Record:
@@ -182,15 +212,27 @@ class Forms:
         # dmesg puts a comma before the microseconds and the message behind; syslog and journalctl a point, and host and program.
         if line[found.start() + 19 : found.start() + 20] == ",":
             return self._made(Stamped(self._certain(stamps.iso(found)), rest))
-        return self._tagged(self._certain(stamps.iso(found)), rest)
+        at = self._certain(stamps.iso(found))
+        if stream := STREAM.match(rest):
+            rest = rest[stream.end() :]
+        if under := UNDER.match(rest):
+            rest = rest[under.end() :]
+        # What a container prints is stamped by its runtime, without host and program.
+        if under or (not HOSTED.match(rest) and (STARTS.match(rest) or DEVICE.match(rest))):
+            return self._made(Stamped(at, rest))
+        return self._tagged(at, rest)
 
     def _tagged(self, at: float | None, rest: str) -> Record:
         tag = TAG.match(rest)
         if tag is None:
             return self._made(Stamped(at, rest))._replace(is_kernel=False)
-        if tag[1] != "kernel":
-            return self._made(Stamped(at, tag[2]))._replace(is_kernel=False, program=tag[1])
-        text, times = tag[2], 1
+        return self._of(at, tag[1], tag[2])
+
+    def _of(self, at: float | None, program: str, text: str) -> Record:
+        """Return a message of the program that the line names."""
+        if program != "kernel":
+            return self._made(Stamped(at, text))._replace(is_kernel=False, program=program)
+        times = 1
         if repeated := REPEATED.fullmatch(text):
             text, times = repeated[2], int(repeated[1])
         under = UNDER.match(text)

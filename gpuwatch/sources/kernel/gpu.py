@@ -4,7 +4,7 @@ import re
 
 from gpuwatch.catalogue.xids import NVLINK5, RECOVERY_CHANGED, xid
 from gpuwatch.model.alert import Severity
-from gpuwatch.sources.kernel.addresses import PCI, gpu_address, known
+from gpuwatch.sources.kernel.addresses import PCI, gpu_address, known, plain
 from gpuwatch.sources.kernel.record import Found, Known
 
 XID = re.compile(
@@ -65,8 +65,8 @@ def an_xid(text: str, learned: Known) -> Found | None:
         pid=found[5],
         name=found[6],
         uuid=learned.uuids.get(address),
-        gpu_instance=found[2],
-        compute_instance=found[3],
+        gpu_instance=plain(found[2]),
+        compute_instance=plain(found[3]),
     )
     severity = xid(code).severity
     if code == RECOVERY_CHANGED and (changed := RECOVERY.search(rest)):
@@ -77,10 +77,11 @@ def an_xid(text: str, learned: Known) -> Found | None:
         is_fatal = part[1].lower() == "fatal"
         facts["fatal"] = "yes" if is_fatal else "no"
         severity = Severity.CRITICAL if is_fatal else Severity.WARNING
+    if (code in NVLINK5 or code == 74) and (link := LINK.search(rest)):
+        facts |= known(link=plain(link[1]))
     facts |= {
         name: match[1]
         for name, match in (
-            ("link", LINK.search(rest) if code in NVLINK5 or code == 74 else None),
             ("previous", PREVIOUS.search(rest) if code == 45 else None),
             ("sm", MULTIPROCESSOR.search(rest) if code == 13 else None),
         )
@@ -119,10 +120,11 @@ def an_sxid(text: str) -> Found | None:
     address = gpu_address(found[1]) if found else None
     if found is None or address is None or found[3].startswith(("Severity", "Data")):
         return None
-    code, part, link = int(found[2]), PART.search(found[3]), LINK.search(found[3])
+    code, part, named = int(found[2]), PART.search(found[3]), LINK.search(found[3])
+    link = known(link=plain(named[1] if named else None))
     if part is None:  # forms without that word and without a link (SOE HALTED) are of the switch as a whole
         severity = Severity.WARNING if link else Severity.CRITICAL
-        return Found("sxid", severity, address, code, known(link=link[1] if link else None))
+        return Found("sxid", severity, address, code, link)
     is_fatal = part[1].lower() == "fatal"
     severity = Severity.CRITICAL if is_fatal else NOTABLE_SXIDS.get(code, Severity.INFO)
-    return Found("sxid", severity, address, code, {"fatal": "yes" if is_fatal else "no", **known(link=link[1] if link else None)})
+    return Found("sxid", severity, address, code, {"fatal": "yes" if is_fatal else "no", **link})

@@ -6,7 +6,8 @@ from gpuwatch.model.alert import Severity
 from gpuwatch.sources.kernel.addresses import known
 from gpuwatch.sources.kernel.record import Found, Known
 
-KILLED = re.compile(r"(Memory cgroup out of memory|Out of memory)[^:\n]*: Kill(?:ed)? process (\d+) \((.{0,40}?)\)", re.MULTILINE)
+# A name may have brackets of its own, `((sd-pam))`, and at most 15 characters.
+KILLED = re.compile(r"(Memory cgroup out of memory|Out of memory)[^:\n]*: Kill(?:ed)? process (\d+) \((.{0,15})\)")
 CGROUP = re.compile(r"task_memcg=([^,\s]+)|Task in (\S+) killed")
 # A part of a path of control groups that names nobody: containers, pods, Slurm jobs, units without an instance. Those of a user
 # are below user.slice, in old Slurm below uid_N.
@@ -30,12 +31,19 @@ COMM = re.compile(r"PID: (\d+) Comm: (\S{1,40})")
 CRASH = re.compile(r"sysrq: (?:SysRq : )?Trigger a crash|Kernel panic - not syncing|(?:Oops|Panic)#\d+ Part\d+")
 PANIC = "Kernel panic - not syncing"
 DUMP = re.compile(r"(?:Oops|Panic)#\d+ Part\d+")
-SEGFAULT = re.compile(r"(.{1,40})\[(\d+)\]: segfault at .* in ([^\[\s]+)\[")
+# By page fault, by any other trap of x86, by any fault of arm64.
+SEGFAULT = re.compile(
+    r"(?:traps: )?(.{1,40})\[(\d+)\](?:: segfault at |: unhandled exception: | general protection fault | trap )"
+    r".* in ([^\[\s]+)\["
+)
 GPU_LIBRARIES = ("libnccl",)  # a crash in libcuda or in Python is any program's own
 FILES = re.compile(r"VFS: file-max limit (\d+) reached")
-THROTTLED = re.compile(
-    r"(?:mce: )?CPU(\d+): (Core|Package) temperature(?:/speed)? .*above threshold, cpu clock throttled \(total events = (\d+)\)"
+THROTTLED = re.compile(  # since Linux 5.5 "is above threshold, cpu clock is throttled"
+    r"(?:mce: )?CPU(\d+): (Core|Package) temperature (?:is )?above threshold, cpu clock (?:is )?throttled "
+    r"\(total events = (\d+)\)"
 )
+# Since Linux 5.11 with the zone's type: "thermal_zone0: acpitz: critical temperature reached, shutting down".
+OVERHEATED = re.compile(r"thermal thermal_zone\d+: (?:.*: )?critical temperature reached(?: ?\((-?\d+) C\))?")
 UNCORRECTED = re.compile(r"\bUE\b|event severity: fatal|Uncorrected|Fatal|Processor context corrupt", re.IGNORECASE)
 CORRECTED = re.compile(r"\bCE\b|event severity: corrected|Corrected error|Deferred error", re.IGNORECASE)
 STATUS = re.compile(r"CPU \d+: Machine Check(?: Exception)?: \w+ Bank \d+: ([0-9a-f]{16})")
@@ -116,11 +124,13 @@ def segfault(text: str, _learned: Known) -> Found | None:
 
 
 def limits(text: str, _learned: Known) -> Found | None:
-    """Read a limit of the host that is reached: open files, heat of the CPUs."""
+    """Read a limit of the host that is reached: open files, heat."""
     if found := FILES.match(text):
         return Found("file_limit", Severity.WARNING, facts={"limit": found[1]})
     if found := THROTTLED.match(text):
         return Found("cpu_throttle", Severity.INFO, facts={"cpu": found[1], "scope": found[2].lower(), "total": found[3]})
+    if found := OVERHEATED.match(text):
+        return Found("overheated", Severity.CRITICAL, facts=known(celsius=found[1]))
     return None
 
 

@@ -13,6 +13,7 @@ from gpuwatch.sources.kernel.host import OOPS
 from gpuwatch.sources.kernel.record import Record
 
 HOLD = 1.0  # seconds
+SENTENCES = 32  # of one shape that are open at once: as many GPUs as a host has, twice over
 PASSING = 500  # records that may pass an open group
 LINES = 200  # of a group
 
@@ -33,16 +34,19 @@ class Shape(msgspec.Struct, frozen=True):
     opens: Test
     takes: Test
     ends: Test
+    many: int = 1  # groups of it that may be open at once
 
 
-def shape(opens: str, takes: str, ends: str) -> Shape:
+def shape(opens: str, takes: str, ends: str, many: int = 1) -> Shape:
     """Return a shape from three patterns: the first two for the start of a record, the last anywhere in it."""
-    return Shape(re.compile(opens).match, re.compile(takes).match, re.compile(ends).search)
+    return Shape(re.compile(opens).match, re.compile(takes).match, re.compile(ends).search, many)
 
 
 SENTENCE = r"NVRM: +(?:\(|[a-z]|BAR\d)"  # how a sentence of the driver goes on in its next record
 SHAPES = (
-    shape(r"NVRM: The NVIDIA GPU [0-9a-fA-F:.]+", SENTENCE, r"to commands|not supported|requires use"),
+    # Of several GPUs that fall at once the sentences lie across each other. Their further lines do not say whose they are, but
+    # are alike: each goes to the sentence that has the fewest.
+    shape(r"NVRM: The NVIDIA GPU [0-9a-fA-F:.]+", SENTENCE, r"to commands|not supported|requires use", SENTENCES),
     shape(r"NVRM: API mismatch:", SENTENCE, r"the same version"),
     shape(r"NVRM: This PCI I/O region assigned", SENTENCE, r"BAR\d is"),
     shape(r"sysrq: (?:SysRq : )?Trigger a crash", r"", r"---\[ end trace"),
@@ -90,22 +94,27 @@ class Join(msgspec.Struct):
         whole = self.overdue(record)
         for group in self.groups:
             if group.shape.takes(record.text):
-                group.records.append(record)
-                group.order = order
-                if group.shape.ends(record.text) or len(group.records) >= LINES:
-                    whole.append(self._close(group))
+                whole += self._go_on(group, record, order)
                 return whole
             group.passed += 1
         opened = next((one for one in SHAPES if one.opens(record.text)), None)
         if opened is None:
             whole.append((order, record))
             return whole
-        whole += [self._close(group) for group in list(self.groups) if group.shape is opened]
+        alike = [group for group in self.groups if group.shape is opened]
+        whole += [self._close(group) for group in alike[: max(0, len(alike) + 1 - opened.many)]]
         group = Group(opened, [record], order, order)
         self.groups.append(group)
         if opened.ends(record.text):
             whole.append(self._close(group))
         return whole
+
+    def _go_on(self, first: Group, record: Record, order: int) -> list[tuple[int, Record]]:
+        """Add a record to a group, or to another of its shape that has got fewer; return that, if it is whole now."""
+        group = min((one for one in self.groups if one.shape is first.shape), key=lambda one: len(one.records))
+        group.records.append(record)
+        group.order = order
+        return [self._close(group)] if group.shape.ends(record.text) or len(group.records) >= LINES else []
 
     def overdue(self, record: Record) -> list[tuple[int, Record]]:
         """Close the groups that this record is too late for."""

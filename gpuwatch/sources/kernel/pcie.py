@@ -14,7 +14,11 @@ CONTAINED = re.compile(rf"pcieport ({PCI}): DPC: containment event")
 
 NVIDIA = re.compile(rf"pci ({PCI}): \[10de:[0-9a-f]{{4}}\] .*class 0x03")
 # `BAR 1: no space for [mem size 0x1000000000 64bit pref]`; since Linux 6.8 `BAR 1 [mem size ...]: can't assign; no space`.
-UNASSIGNED = re.compile(rf"^\S+ ({PCI}): BAR (\d+)(?::| ).*(?:no space|failed to assign|can't assign)", re.MULTILINE)
+# The windows of a GPU are BAR 0 to 4, in memory. It works without its I/O ports, and before 6.8 the kernel calls the expansion
+# ROM "BAR 6" and what virtual functions would need "BAR 7" to "BAR 12": on many a healthy host there is no room for these.
+UNASSIGNED = re.compile(
+    rf"^\S+ ({PCI}): BAR ([0-4])(?::| )(?=.*\[mem ).*(?:no space|failed to assign|can't assign)", re.MULTILINE
+)
 ASSIGNED = re.compile(rf"^\S+ ({PCI}): BAR (\d+)(?:: assigned \[| \[.*\]: assigned)", re.MULTILINE)
 SIZE = re.compile(r"mem size 0x([0-9a-f]+)")
 WINDOW = 1 << 28  # bytes; where the log no longer says what the device is: nothing else on a server asks for as much

@@ -6,7 +6,7 @@ Only for logs that somebody hands to `gpuwatch events --file`: the running daemo
 import re
 
 from gpuwatch.model.alert import Severity
-from gpuwatch.sources.kernel.addresses import PCI, gpu_address, known
+from gpuwatch.sources.kernel.addresses import PCI, gpu_address, known, plain
 from gpuwatch.sources.kernel.record import Found
 
 FABRIC = re.compile(
@@ -34,5 +34,5 @@ def of_fabric(text: str) -> Found | None:
     if found is None or address is None:
         return None
     is_fatal = found[1] == "fatal"
-    facts = {"fatal": "yes" if is_fatal else "no", **known(link=found[4])}
+    facts = {"fatal": "yes" if is_fatal else "no", **known(link=plain(found[4]))}
     return Found("sxid", Severity.CRITICAL if is_fatal else Severity.INFO, address, int(found[2]), facts)

@@ -43,6 +43,7 @@ class Found(NamedTuple):
     code: int | None = None
     facts: Mapping[str, str] = NO_FACTS
     words: str = ""  # "": the message itself
+    times: int = 1  # of how many this tells
 
 
 class Known(msgspec.Struct):
@@ -50,6 +51,7 @@ class Known(msgspec.Struct):
 
     uuids: dict[str, str] = {}  # GPU address -> UUID
     gpus: set[str] = set()  # addresses that the kernel found to be NVIDIA's
+    troubled: dict[str, str] = {}  # kind of event of disks -> what it was last told of
     is_dump: bool = False  # the log is what a crash left behind
     is_private: bool = False  # [privacy]: no user is named, by control groups neither
 

@@ -20,10 +20,12 @@ from gpuwatch.catalogue.events import (
     XID_ERRORS,
     XID_LAST,
 )
+from gpuwatch.catalogue.gpu import BAR1_SIZE
 from gpuwatch.catalogue.own import OWN
 from gpuwatch.catalogue.xids import BEGIN_AT_0
 from gpuwatch.detectors.counters import LIMIT
 from gpuwatch.model.alert import Severity
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.target import Target
 from tests.fakes.happenings import told, xid
@@ -191,6 +193,20 @@ def test_an_error_of_a_program_is_a_warning_that_passes(tell: Tell) -> None:
     assert [(one.severity, one.after) for one in story.heard()] == [("warning", "firing"), ("warning", "inactive")]
     story.happens(xid(45, GPU_2, story.wall)).at(2400)  # information only
     assert len(story.heard()) == 2
+
+
+def test_a_window_without_room_is_over_when_the_gpu_works_and_has_one(tell: Tell) -> None:
+    def no_room(at: float) -> Event:
+        return told("bar_unassigned", Severity.WARNING, at, GPU_2, bar="1")
+
+    story = tell(gpus=4).gpu(2, more={BAR1_SIZE: 2.0**28}).at(60)
+    story.happens(no_room(story.wall - 120)).at(120)  # of this boot, read by a daemon that starts: nothing was ever wrong
+    assert story.heard() == []
+    story.gpu(2, more={}).at(200)
+    story.happens(no_room(story.wall)).at(400)  # it answers, and shows no window
+    assert [(one.rule, one.after, one.severity) for one in story.heard(RULE)] == [(RULE, "firing", "warning")]
+    story.gpu(2, more={BAR1_SIZE: 2.0**36}).at(410)
+    assert [(one.rule, one.after) for one in story.heard(RULE)] == [(RULE, "firing"), (RULE, "inactive")]
 
 
 def test_a_reboot_ends_what_was_open(tell: Tell) -> None:

@@ -74,7 +74,7 @@ STORIES: dict[str, list[Told]] = {
     "pstore-erst-panic.txt": [Told(INFO, "host crash", "crash", 1)],
     "soft-lockup-cuda.log": [Told(WARNING, "host soft_lockup", "soft_lockup", 2)],
     "sxid-syslog-priority.log": [
-        Told(WARNING, "nvswitch 0000:06:00.0", "SXid 20009 link 04", 1),
+        Told(WARNING, "nvswitch 0000:06:00.0", "SXid 20009 link 4", 1),
         Told(INFO, "nvswitch 0005:00:00.0", "SXid 28002 link 29", 1),
     ],
     "syslog-2080ti-xid13-31-32.log": [

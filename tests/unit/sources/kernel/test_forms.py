@@ -43,6 +43,20 @@ FORMS = {
     f"3月 11 04:22:09 gpu-host kernel: {XID}": LOCAL,
     f"3월 11 04:22:09 gpu-host kernel: {XID}": LOCAL,
     f"марта 11 04:22:09 gpu-host kernel: {XID}": NOW,  # a month that no table has: the order of arrival is what remains
+    f"1 2026-03-11T04:22:09.500000Z gpu-host kernel - - - {XID}": UTC,
+    f"<4>1 2026-03-11T04:22:09.5+00:00 gpu-host kernel - - -  {XID}": UTC,
+    f'1 2026-03-11T04:22:09.500Z gpu-host kernel - - [meta@1 x="a] \\" b"][t@1 y="1"] \ufeff{XID}': UTC,
+    f"1 - gpu-host kernel - - - [    5.000000] {XID}": NOW,
+    f"2026-03-11T04:22:09.500000000Z {XID}": UTC,  # a container's runtime, of one that shows the kernel log
+    f"2026-03-11T04:22:09.500000000Z [    5.000000] {XID}": UTC,
+    f"2026-03-11T04:22:09.500000000Z stdout F {XID}": UTC,
+    f"    [    5.000000] {XID}": NOW,
+    f"\t4,812,5000000,-;{XID}": NOW,
+    f"  Mar 11 04:22:09 gpu-host kernel: {XID}": LOCAL,
+    f"    {XID}": NOW,
+    f"> [    5.000000] {XID}": NOW,
+    f"> > Mar 11 04:22:09 gpu-host kernel: {XID}": LOCAL,
+    f"\ufeff[    5.000000] {XID}": NOW,
     XID: NOW,
     f"\x1b[32m[    5.000000] \x1b[0m\x1b[33m{XID}\x1b[0m": NOW,
 }
@@ -117,10 +131,54 @@ def test_the_29th_of_february_is_of_a_leap_year() -> None:
         f'{{"_TRANSPORT":"syslog","SYSLOG_IDENTIFIER":"kernel","SYSLOG_FACILITY":"0","MESSAGE":"{XID}"}}',
         f'{{"MESSAGE":"{XID}"}}',
         f"Mar 11 04:22:09 gpu-host app[812]: kernel: {XID}",
+        f"1 2026-03-11T04:22:09.500000Z gpu-host app 812 - - {XID}",
+        f"<12>1 2026-03-11T04:22:09Z gpu-host app - - - {XID}",
+        f"2026-03-11T04:22:09.500000Z gpu-host app: {XID}",
+        f"2026-03-11T04:22:09.500000Z nvme app[812]: {XID}",
     ],
 )
 def test_what_a_program_writes_is_not_believed(line: str) -> None:
     assert list(replay([line], NOW)) == []
+
+
+@pytest.mark.parametrize("margin", ["", "    ", "> ", ">     "])
+def test_a_log_that_was_moved_to_the_right_keeps_its_lines_and_their_further_lines(margin: str) -> None:
+    log = [
+        "Feb 09 06:11:52 h app[1]: hello",
+        f"                         [    5.000000] {XID}",  # a further line of the program's
+        "Feb 09 06:11:55 h kernel: NVRM: The NVIDIA GPU 0000:19:00.0",
+        "                          NVRM: (PCI ID: 10de:2901) installed in this system has",
+        "                          NVRM: fallen off the bus and is not responding to commands.",
+        f"Feb 09 06:11:59 h kernel: {XID}",
+    ]
+    assert [(event.kind, event.key) for event in replay([margin + line for line in log], NOW)] == [
+        ("off_bus", "0000:19:00.0"),
+        ("xid", "0000:65:00.0"),
+    ]
+
+
+def test_a_log_that_begins_in_the_middle_of_a_message_is_not_moved_to_the_right() -> None:
+    log = [
+        "      last words of something",
+        "Feb 09 06:11:55 h app[1]: hello",
+        f"      NVRM: more of it: {XID}",
+        f"      {XID}",
+    ]
+    assert list(replay(log, NOW)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "key"),
+    [
+        ("nvme nvme1: Disabling device after reset failure: -19", "nvme_disabled", "nvme1"),
+        ("XFS (nvme1n1): log I/O error -5", "fs_error", "nvme1n1"),
+        ("pcieport 0000:40:01.1: AER: device recovery failed", "aer_fatal", "0000:40:01.1"),
+        ("nvidia-nvswitch3: SXid (PCI:0000:86:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", "sxid", "0000:86:00.0"),
+    ],
+)
+def test_a_message_whose_first_words_look_like_host_and_program_is_the_kernels(text: str, kind: str, key: str) -> None:
+    event = only(f"2026-03-11T04:22:09.500000000Z {text}")
+    assert (event.kind, event.key, event.words) == (kind, key, text)
 
 
 JOURNAL = '{"_TRANSPORT":"kernel","__REALTIME_TIMESTAMP":"1772683331500000","MESSAGE":%s}'

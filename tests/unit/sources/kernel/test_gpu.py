@@ -11,6 +11,9 @@ from gpuwatch.sources.kernel import replay
 INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
 
 
+LINK_0 = {"pid": "1", "name": "a", "link": "0"}
+
+
 def told(*log: str) -> list[Event]:
     """Return the events of a log."""
     return list(replay(log, 1_796_000_000.0))
@@ -31,16 +34,17 @@ def only(*log: str) -> Event:
         ("(PCI:0000:65:00): 31, pid=812, Ch 00000008", 31, WARNING, {"pid": "812"}),
         ("(PCI:0000:65:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen", 79, CRITICAL, {}),
         ("(0000:65:00): 14, Channel 00000001", 14, INFO, {}),
-        ("(PCI:0000:65:00 GPU-I:05): 43, pid=812, name=a", 43, INFO, {"pid": "812", "name": "a", "gpu_instance": "05"}),
-        ("(PCI:0000:65:00 GPU-I:05 GPU-CI:01): 43", 43, INFO, {"gpu_instance": "05", "compute_instance": "01"}),
+        ("(PCI:0000:65:00 GPU-I:05): 43, pid=812, name=a", 43, INFO, {"pid": "812", "name": "a", "gpu_instance": "5"}),
+        ("(PCI:0000:65:00 GPU-I:05 GPU-CI:01): 43", 43, INFO, {"gpu_instance": "5", "compute_instance": "1"}),
         (
             "(PCI:0000:65:00): 45, pid=1, name=a, Ch 8, caused by previous Xid 79",
             45,
             INFO,
             {"pid": "1", "name": "a", "previous": "79"},
         ),
-        ("(PCI:0000:65:00): 145, RLW_CTRL Nonfatal XC0 i0 Link 04 (0x1 0x2)", 145, WARNING, {"fatal": "no", "link": "04"}),
-        ("(PCI:0000:65:00): 145, RLW_CTRL Fatal XC0 i0 Link 04 (0x1 0x2)", 145, CRITICAL, {"fatal": "yes", "link": "04"}),
+        ("(PCI:0000:65:00): 145, RLW_CTRL Nonfatal XC0 i0 Link 04 (0x1 0x2)", 145, WARNING, {"fatal": "no", "link": "4"}),
+        ("(PCI:0000:65:00): 145, RLW_CTRL Fatal XC0 i0 Link 04 (0x1 0x2)", 145, CRITICAL, {"fatal": "yes", "link": "4"}),
+        ("(PCI:0000:65:00): 74, pid=1, name=a, NVLink: fatal error detected on link 00(0x1, 0x0)", 74, CRITICAL, LINK_0),
         ("(PCI:0000:65:00): 149, NETIR_LINK_EVT Nonfatal XC0 i0 Link -1", 149, WARNING, {"fatal": "no"}),
         ("(PCI:0000:65:00): 149, no word at all", 149, CRITICAL, {}),
         ("(PCI:0000:65:00): 177, new", 177, WARNING, {}),
@@ -187,7 +191,7 @@ def test_a_module_for_another_kernel_is_no_driver() -> None:
     [
         ("20034, Fatal, Link 30 LTSSM Fault Up", CRITICAL, {"fatal": "yes", "link": "30"}),
         ("12028, Non-fatal, Link 61 egress non-posted PRIV error", INFO, {"fatal": "no", "link": "61"}),
-        ("20009, Non-fatal, Link 04 RX Short Error Rate", WARNING, {"fatal": "no", "link": "04"}),
+        ("20009, Non-fatal, Link 04 RX Short Error Rate", WARNING, {"fatal": "no", "link": "4"}),
         ("26006, SOE HALTED data {0x1}", CRITICAL, {}),
     ],
 )

@@ -55,6 +55,74 @@ def only(*log: str) -> Event:
             "nvme1n1",
             CRITICAL,
         ),
+        ("XFS (nvme1n1): Filesystem has been shut down due to log error (0x2).", "fs_readonly", "nvme1n1", CRITICAL),
+        ("XFS (sdb1): I/O Error Detected. Shutting down filesystem", "fs_readonly", "sdb1", CRITICAL),  # Linux 5.4
+        ("XFS (dm-0): Corruption of in-memory data detected.  Shutting down filesystem", "fs_readonly", "dm-0", CRITICAL),
+        (
+            "XFS (dm-0): Metadata I/O Error (0x1) detected at xfs_buf_ioend+0x1 (xfs_buf.c:29).  Shutting down filesystem.",
+            "fs_readonly",
+            "dm-0",
+            CRITICAL,
+        ),
+        ("XFS (nvme1n1): log I/O error -5", "fs_error", "nvme1n1", WARNING),
+        ("XFS (dm-0): writeback error on inode 134, offset 0, sector 1536", "fs_error", "dm-0", WARNING),
+        ("XFS (dm-0): Failing async write on buffer block 0x3. Retrying async write.", "fs_error", "dm-0", WARNING),
+        ("XFS (sdb1): log mount/recovery failed: error -5", "fs_error", "sdb1", WARNING),
+        ("Aborting journal on device sdc1-8.", "fs_error", "sdc1", WARNING),
+        ("Aborting journal on device dm-0-8.", "fs_error", "dm-0", WARNING),
+        ("Aborting journal on device dm-1.", "fs_error", "dm-1", WARNING),  # a journal on a device of its own
+        ("JBD2: Error -5 detected when updating journal superblock for sdb1-8.", "fs_error", "sdb1", WARNING),
+        ("JBD2: I/O error when updating journal superblock for nvme0n1p2-8.", "fs_error", "nvme0n1p2", WARNING),
+        ("JBD2: Detected IO errors while flushing file data on dm-11-45", "fs_error", "dm-11", WARNING),
+        ("EXT4-fs (vda2): shut down requested (2)", "fs_readonly", "vda2", CRITICAL),
+        ("BTRFS info (device dm-0): forced readonly", "fs_readonly", "dm-0", CRITICAL),
+        ("BTRFS: error (device sdg) in __btrfs_cow_block:1176: errno=-5 IO failure", "fs_error", "sdg", WARNING),
+        ("BTRFS error (device sdb1): bdev /dev/sdb1 errs: wr 1, rd 0, flush 0, corrupt 0, gen 0", "fs_error", "sdb1", WARNING),
+        (
+            "BTRFS warning (device sda1): csum failed root 5 ino 257 off 0 csum 0x8941f998 expected csum 0x6efa6f5d mirror 1",
+            "fs_error",
+            "sda1",
+            WARNING,
+        ),
+        ("BTRFS warning (device sda1): lost page write due to IO error on /dev/sda1 (-5)", "fs_error", "sda1", WARNING),
+        ("F2FS-fs (sda1): Stopped filesystem due to reason: 3", "fs_readonly", "sda1", CRITICAL),
+        (
+            "WARNING: Pool 'tank' has encountered an uncorrectable I/O failure and has been suspended.",
+            "fs_readonly",
+            "tank",
+            CRITICAL,
+        ),
+        (
+            "WARNING: MMP writes to pool 'tank' have not succeeded in over 60000 ms; suspending pool. Hrtime 123456789",
+            "fs_readonly",
+            "tank",
+            CRITICAL,
+        ),
+        (
+            "zio pool=tank vdev=/dev/disk/by-id/wwn-0x5000000000000000-part1 error=5 type=2 offset=7748175663104 size=12288",
+            "io_error",
+            "tank",
+            WARNING,
+        ),
+        ("md/raid:md127: Disk failure on sdb1, disabling device.", "raid_failure", "md127", CRITICAL),
+        ("md/linearmd0: Disk failure on sdb1 detected, failing array.", "raid_failure", "md0", CRITICAL),
+        ("md/raid:md0: Cannot continue operation (2/4 failed).", "raid_failure", "md0", CRITICAL),
+        ("md/raid:md0: not enough operational devices (2/4 failed)", "raid_failure", "md0", CRITICAL),
+        ("md/raid10:md0: not enough operational mirrors.", "raid_failure", "md0", CRITICAL),
+        ("md/raid1:md0: sda1: unrecoverable I/O read error for block 4131643312", "raid_failure", "md0", CRITICAL),
+        ("nvme nvme1: IO queues lost", "nvme_disabled", "nvme1", CRITICAL),
+        (
+            "device offline error, dev sdc, sector 2048 op 0x1:(WRITE) flags 0x800 phys_seg 1 prio class 2",
+            "io_error",
+            "sdc",
+            WARNING,
+        ),
+        (
+            "timeout error, dev nvme0n1, sector 0 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2",
+            "io_error",
+            "nvme0n1",
+            WARNING,
+        ),
         ("XFS (dm-3): User initiated shutdown received. Shutting down filesystem", "fs_readonly", "dm-3", CRITICAL),
         ("BTRFS info (device sdb1: state EA): forced readonly", "fs_readonly", "sdb1", CRITICAL),
         ("EXT4-fs error (device sda2): ext4_find_entry:1455: inode #2: comm ls: reading directory", "fs_error", "sda2", WARNING),
@@ -77,6 +145,33 @@ def only(*log: str) -> Event:
         ("[Hardware Error]: Corrected error, no action required.", "mce", "", INFO),
         ("[Hardware Error]: Uncorrected, software restartable error.", "mce", "", CRITICAL),
         ("CPU0: Core temperature above threshold, cpu clock throttled (total events = 5)", "cpu_throttle", "", INFO),
+        ("CPU11: Core temperature is above threshold, cpu clock is throttled (total events = 3)", "cpu_throttle", "", INFO),
+        (
+            "mce: CPU7: Package temperature is above threshold, cpu clock is throttled (total events = 219)",
+            "cpu_throttle",
+            "",
+            INFO,
+        ),
+        ("thermal thermal_zone4: critical temperature reached (128 C), shutting down", "overheated", "", CRITICAL),
+        ("thermal thermal_zone0: acpitz: critical temperature reached, shutting down", "overheated", "", CRITICAL),
+        (
+            "traps: python3[1] general protection fault ip:7fed39b5e7b0 sp:7fff3e34 error:0 in libnccl.so.2[7fed39ae3000+8300]",
+            "segfault",
+            "",
+            WARNING,
+        ),
+        (
+            "traps: python3[1] trap invalid opcode ip:7fed39b5e7b0 sp:7fff3e349620 error:0 in libnccl.so.2[7fed39ae3000+8300]",
+            "segfault",
+            "",
+            WARNING,
+        ),
+        (
+            "python3[812]: unhandled exception: DABT (lower EL), ESR 0x9, level 2 translation fault in libnccl.so.2[ff8c+83000]",
+            "segfault",
+            "",
+            WARNING,
+        ),
         ("Kernel panic - not syncing: Fatal exception", "crash", "", INFO),
     ],
 )
@@ -98,6 +193,17 @@ def test_a_fault_is_told(line: str, kind: str, key: str, severity: Severity) -> 
         "python3[4412]: segfault at 7f ip 00007f1c sp 00007ffd error 4 in libcuda.so.550.54.15[7f1c+1d0000]",
         "nvme nvme0: 16/0/0 default/read/poll queues",
         "md/raid1:md0: active with 2 out of 2 mirrors",
+        "traps: python3[1] general protection fault ip:7fed39b5e7b0 sp:7fff3e34 error:0 in libc.so.6[7fed39ae3000+83000]",
+        "thermal thermal_zone0: failed to read out thermal zone (-61)",
+        "XFS (dm-0): Ending clean mount",
+        "XFS (dm-0): Please unmount the filesystem and rectify the problem(s)",
+        "BTRFS info (device sdb1): bdev /dev/sdb1 errs: wr 0, rd 0, flush 0, corrupt 3, gen 0",  # of long ago, told at each mount
+        "BTRFS warning (device sda1): Skipping commit of aborted transaction.",
+        "JBD2: Spotted dirty metadata buffer (dev = sda1, blocknr = 0)",
+        "WARNING: Pool 'tank' was exported",
+        "md: md0: recovery done.",
+        "operation not supported error, dev nvme0n1, sector 0 op 0x9:(WRITE_ZEROES) flags 0x800 phys_seg 0 prio class 2",
+        "net_ratelimit: 23807 callbacks suppressed",
         "oom_reaper: reaped process 90188 (python3), now anon-rss:0kB",
         "perf: interrupt took too long (2509 > 2500), lowering kernel.perf_event_max_sample_rate to 79500",
         "EDAC MC: Ver: 3.0.0",
@@ -121,6 +227,29 @@ def test_an_old_kernels_lines_on_memory_are_one_kill() -> None:
     event = only(*OLD_OOM)
     assert (event.kind, event.severity) == ("oom_kill", WARNING)
     assert event.facts == {"pid": "812", "name": "python", "constraint": "memcg", "cgroup": "/docker/1b0c"}
+
+
+@pytest.mark.parametrize("name", ["(sd-pam)", "a) b", "python3"])
+def test_a_name_with_brackets_is_named_whole(name: str) -> None:
+    line = f"Out of memory: Killed process 812 ({name}) total-vm:1024kB, anon-rss:512kB, file-rss:0kB, UID:0 pgtables:8kB"
+    assert only(line).facts["name"] == name
+
+
+SUPPRESSED = "buffer_io_error: 1234 callbacks suppressed"
+BUFFER = "Buffer I/O error on dev sdb1, logical block 7, lost async page write"
+
+
+def test_errors_that_the_kernel_did_not_print_one_by_one_are_counted_for_what_it_last_told_of() -> None:
+    event = only(BUFFER, SUPPRESSED, BUFFER)
+    assert (event.kind, event.key, event.count) == ("io_error", "sdb1", 1236)
+    assert [(one.kind, one.key, one.count) for one in told(SUPPRESSED)] == [("io_error", "", 1234)]
+    others = (
+        ("blk_print_req_error: 5 callbacks suppressed", "I/O error, dev sdb, sector 2048 op 0x0:(READ)", "io_error"),
+        ("EXT4-fs error: 5 callbacks suppressed", "EXT4-fs error (device sdb): ext4_find_entry:1455: inode #2", "fs_error"),
+    )
+    for line, before, kind in others:
+        (event,) = told(before, line)
+        assert (event.kind, event.key, event.count) == (kind, "sdb", 6)
 
 
 def test_two_victims_are_two_kills() -> None:
@@ -297,6 +426,9 @@ def test_a_window_without_room_is_told_in_every_kernel(log: list[str]) -> None:
     assert '"Above 4G Decoding"' in event.words
 
 
+GPU = "pci 0000:42:00.0: [10de:2204] type 00 class 0x030000"
+
+
 @pytest.mark.parametrize(
     "log",
     [
@@ -311,6 +443,13 @@ def test_a_window_without_room_is_told_in_every_kernel(log: list[str]) -> None:
             "pci 0000:65:00.0: BAR 1 [mem 0x20000000000-0x21fffffffff 64bit pref]: assigned",
         ],
         ["pci 0000:05:00.0: BAR 13: no space for [io  size 0x1000]"],
+        [GPU, *(f"pci 0000:42:00.0: BAR 6: {what} [mem size 0x00080000 pref]" for what in ("no space for", "failed to assign"))],
+        [GPU, "pci 0000:42:00.0: BAR 7: no space for [mem size 0x00500000 64bit]"],
+        [GPU, "pci 0000:42:00.0: BAR 9: failed to assign [mem size 0x1000000000 64bit pref]"],
+        [GPU, "pci 0000:42:00.0: BAR 5: no space for [io  size 0x0080]"],
+        [GPU, "pci 0000:42:00.0: BAR 5 [io  size 0x0080]: can't assign; no space"],
+        [GPU, "pci 0000:42:00.0: ROM [mem size 0x00080000 pref]: can't assign; no space"],
+        [GPU, "pci 0000:42:00.0: VF BAR 0 [mem size 0x00500000 64bit]: failed to assign"],
         [
             "pci 0000:05:00.0: [8086:1521] type 00 class 0x020000",
             "pci 0000:05:00.0: BAR 7: no space for [mem size 0x00020000 64bit]",

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuwatch.model.event import Event
-from gpuwatch.sources.kernel.join import LINES, PASSING, Join
+from gpuwatch.sources.kernel.join import LINES, PASSING, SENTENCES, Join
 from gpuwatch.sources.kernel.record import Record
 from gpuwatch.sources.kernel.stream import Stream
 
@@ -78,6 +78,32 @@ def test_one_lost_record_is_counted() -> None:
     stream.feed(record("nothing", 5.0, 2))
     stream.end()
     assert [(event.kind, event.count, event.mark) for event, _ in stream.take()] == [("log_lost", 1, "b:1")]
+
+
+def sentence(address: str) -> tuple[str, str, str]:
+    """Return the three records in which the driver tells of a GPU that has fallen off the bus."""
+    return (
+        f"NVRM: The NVIDIA GPU {address}",
+        "NVRM: (PCI ID: 10de:2330) installed in this system has",
+        "NVRM: fallen off the bus and is not responding to commands.",
+    )
+
+
+@pytest.mark.parametrize("order", ["ABABAB", "ABAABB", "AABABB", "ABBBAA", "ABCABCABC", "ABCCCBBAA"])
+def test_gpus_that_fall_at_once_are_all_told_however_their_lines_lie_across_each_other(order: str) -> None:
+    addresses = {name: f"0000:{0x19 + number:02x}:00.0" for number, name in enumerate("ABC") if name in order}
+    rest = {name: list(sentence(address)) for name, address in addresses.items()}
+    log = [(5.0 + number / 1000, rest[name].pop(0)) for number, name in enumerate(order)]
+    assert sorted((event.kind, event.key, event.count) for event in told(*log)) == [
+        ("off_bus", address, 1) for address in sorted(addresses.values())
+    ]
+
+
+def test_sentences_that_never_end_are_bounded() -> None:
+    join = Join()
+    for order in range(5000):
+        join.feed(record("NVRM: The NVIDIA GPU 0000:19:00.0", 5.0, order), order)
+        assert len(join.groups) <= SENTENCES
 
 
 FALLEN = "NVRM: Xid (PCI:0000:65:00): 79, pid=1, name=a, GPU has fallen off the bus."
