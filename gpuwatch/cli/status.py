@@ -71,7 +71,9 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
     yield from (f"  {'.' if waits and reason.startswith('driver ') else '!'} {reason}" for reason in page["reasons"])
     yield from (f"  ! {trouble}" for trouble in page["troubles"] if trouble not in page["reasons"])
     yield from (f"  . {note}" for note in page["notes"])
-    reading = "  ".join(f"{name} {'FAILS' if why else 'ok'}" for name, why in page["collectors"].items())
+    wrong = {*page["reasons"], *page["troubles"]}
+    standings = ((name, "FAILS" if f"{name}: {why}" in wrong else why or "ok") for name, why in page["collectors"].items())
+    reading = "  ".join(f"{name} {standing}" for name, standing in standings)
     yield f"reading: {reading}"
     if released(page):
         yield f"GPUs: {of_release(page['release'], now)}; `gpuwatch resume` ends it"

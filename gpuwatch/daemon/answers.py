@@ -11,6 +11,7 @@ from gpuwatch.daemon.troubles import expects_gpus, of_things
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.silence import Silence
 from gpuwatch.model.view import Entry, View
+from gpuwatch.sampling.events import NOT_YET
 
 
 class Freshness(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +63,11 @@ def reasons(facts: Freshness) -> list[str]:
 
 
 def troubles(facts: Freshness) -> list[str]:
-    """Return what is wrong while the rest is fresh, one line each: collectors that are asked seldom, and single things."""
-    late = [f"{name}: {why}" for name, why in facts.collectors.items() if why and name in facts.seldom]
+    """Return what is wrong while the rest is fresh, one line each: collectors that are asked seldom, and single things.
+
+    Of what is read every few minutes, and has not been yet, nothing is wrong: it comes, or is said to hang.
+    """
+    late = [f"{name}: {why}" for name, why in facts.collectors.items() if why not in {"", NOT_YET} and name in facts.seldom]
     return [*late, *of_things(facts.view)]
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from gpuwatch.model.reading import Tier
 
+NOT_YET = "has not answered yet"
 SIGNALS = frozenset(int(one) for one in signal.Signals)
 
 
@@ -182,7 +183,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a collector tells of itself."""
+    """What a collector tells of itself. `problem` is NOT_YET until the first answer or its deadline."""
 
     standings: Mapping[str, Standing]
     restarts: Mapping[Reason, int]

@@ -8,7 +8,7 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.sampling import tally
-from gpuwatch.sampling.events import Report, Standing
+from gpuwatch.sampling.events import NOT_YET, Report, Standing
 from gpuwatch.sampling.faults import Faults
 from gpuwatch.sampling.mailbox import Mailbox
 from gpuwatch.sources.source import Candid, Source
@@ -115,7 +115,7 @@ class Local:
         if waited > self._deadline:
             return f"has not answered for {waited:.0f} s"
         if self._success is None:
-            return "has not answered yet"
+            return NOT_YET
         return self._bug or self._trouble()
 
     def _trouble(self) -> str:

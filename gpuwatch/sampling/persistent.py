@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from gpuwatch.model.reading import Tier
 from gpuwatch.sampling.events import (
+    NOT_YET,
     Action,
     Answered,
     Asked,
@@ -338,5 +339,5 @@ def report(state: State, sources: tuple[str, ...], now: float) -> Report:
     elif state.trouble:
         problem = state.trouble.words
     else:
-        problem = "has not answered yet"
+        problem = NOT_YET
     return Report(standings, state.restarts, problem)

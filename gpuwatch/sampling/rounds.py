@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from gpuwatch.model.reading import Tier
 from gpuwatch.sampling.events import (
+    NOT_YET,
     Action,
     Answered,
     Asked,
@@ -331,7 +332,7 @@ def problem(state: State) -> str:
         f"{name_of(at)} {'does not return' if one.hangs else 'ends its process'}" for at, one in state.stuck.items() if not at[1]
     ]
     is_asked = state.round is not None or state.worker > 0  # some are asked first a while after the start: that is no trouble
-    return "; ".join(words) or ("has not answered yet" if is_asked and not state.standings else "")
+    return "; ".join(words) or (NOT_YET if is_asked and not state.standings else "")
 
 
 class Rounds:

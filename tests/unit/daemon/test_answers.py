@@ -14,6 +14,7 @@ from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import Entry, View
+from gpuwatch.sampling.events import NOT_YET
 
 DRIVER = Target(subject=gpu.DRIVER, key="", info={"driver_version": "535.154.05"})
 GPUS = Target(subject=gpu.GPUS, key="")
@@ -68,7 +69,7 @@ DOWN = entry(DRIVER, gpu.DRIVER_STATE.at("not_loaded"), Fault("not_loaded", "the
         (replace(facts(), beat_age=None), ["no sample has been taken yet"]),
         (replace(facts(), beat_age=12.0), ["the last sample is 12 s old"]),
         (replace(facts(), collectors={"gpuwatch-nvml": "hangs", "host": ""}), ["gpuwatch-nvml: hangs"]),
-        (replace(facts(), collectors={"host": "", "gpuwatch-smart": "has not answered yet"}), []),  # the rest is fresh
+        (replace(facts(), collectors={"host": "", "gpuwatch-smart": NOT_YET}), []),  # the rest is fresh
         (facts(SEEN), ["nvml: no answer yet"]),
         (facts(entry(GPUS, {derived.EXPECTED: 8.0})), ["nvml: no answer yet"]),
         (facts(SEEN, DOWN), ["driver not_loaded: the nvidia module is not loaded"]),
@@ -127,6 +128,15 @@ def test_only_the_gpus_of_the_inventory_are_gpus_of_this_host() -> None:
 def test_a_collector_that_is_asked_seldom_is_a_trouble_and_what_must_be_fresh_is_a_reason() -> None:
     page = status(replace(facts(), collectors={"host": "hangs", "gpuwatch-smart": "ends"}))
     assert (page["reasons"], page["troubles"]) == (["host: hangs"], ["gpuwatch-smart: ends"])
+    assert "reading: host FAILS  gpuwatch-smart FAILS" in list(lines(page, 100.0))
+
+
+def test_what_is_asked_seldom_and_has_not_been_read_yet_is_no_trouble() -> None:
+    page = status(replace(facts(), collectors={"host": "", "gpuwatch-smart": NOT_YET}))
+    assert (page["ready"], page["troubles"], well(page)) == (True, [], True)
+    assert "reading: host ok  gpuwatch-smart has not answered yet" in list(lines(page, 100.0))
+    page = status(replace(facts(), collectors={"host": NOT_YET, "gpuwatch-smart": ""}))
+    assert (page["ready"], page["reasons"]) == (False, ["host: has not answered yet"])
 
 
 def test_mig_instances_and_those_who_are_on_a_gpu_are_told_with_it() -> None:
