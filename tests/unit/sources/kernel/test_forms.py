@@ -173,12 +173,30 @@ def test_a_log_that_begins_in_the_middle_of_a_message_is_not_moved_to_the_right(
         ("nvme nvme1: Disabling device after reset failure: -19", "nvme_disabled", "nvme1"),
         ("XFS (nvme1n1): log I/O error -5", "fs_error", "nvme1n1"),
         ("pcieport 0000:40:01.1: AER: device recovery failed", "aer_fatal", "0000:40:01.1"),
+        (
+            "nvidia 0000:41:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
+            "aer_corrected",
+            "0000:41:00.0",
+        ),
         ("nvidia-nvswitch3: SXid (PCI:0000:86:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", "sxid", "0000:86:00.0"),
     ],
 )
 def test_a_message_whose_first_words_look_like_host_and_program_is_the_kernels(text: str, kind: str, key: str) -> None:
     event = only(f"2026-03-11T04:22:09.500000000Z {text}")
     assert (event.kind, event.key, event.words) == (kind, key, text)
+
+
+def test_a_kernels_uptime_behind_the_time_of_a_container_is_no_program() -> None:
+    crash = "train[812]: segfault at 7f ip 7f sp 7f error 4 in libnccl.so.2[7f7c7ac00000+d3d3000]"
+    assert only(f"2026-03-11T04:22:09.500000000Z [    5.000000] {crash}").kind == "segfault"
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [(f"kernel: {XID}", "xid"), ("modprobe[9]: FATAL: Module nvidia not found in directory /lib/modules/6.8", "no_driver")],
+)
+def test_a_host_may_be_called_like_a_message(line: str, kind: str) -> None:
+    assert only(f"2026-03-11T04:22:09.500000+00:00 nfs01 {line}").kind == kind
 
 
 JOURNAL = '{"_TRANSPORT":"kernel","__REALTIME_TIMESTAMP":"1772683331500000","MESSAGE":%s}'

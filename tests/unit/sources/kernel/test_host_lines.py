@@ -448,6 +448,8 @@ GPU = "pci 0000:42:00.0: [10de:2204] type 00 class 0x030000"
         [GPU, "pci 0000:42:00.0: BAR 9: failed to assign [mem size 0x1000000000 64bit pref]"],
         [GPU, "pci 0000:42:00.0: BAR 5: no space for [io  size 0x0080]"],
         [GPU, "pci 0000:42:00.0: BAR 5 [io  size 0x0080]: can't assign; no space"],
+        [GPU, "pci 0000:42:00.0: BAR 4: no space for [io  size 0x0080]"],
+        [GPU, "pci 0000:42:00.0: BAR 4 [io  size 0x0080]: can't assign; no space"],
         [GPU, "pci 0000:42:00.0: ROM [mem size 0x00080000 pref]: can't assign; no space"],
         [GPU, "pci 0000:42:00.0: VF BAR 0 [mem size 0x00500000 64bit]: failed to assign"],
         [

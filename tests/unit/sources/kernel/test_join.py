@@ -99,6 +99,11 @@ def test_gpus_that_fall_at_once_are_all_told_however_their_lines_lie_across_each
     ]
 
 
+def test_a_gpu_whose_sentence_never_ends_is_not_blamed_for_the_fall_of_the_next() -> None:
+    log = (sentence("0000:19:00.0")[0], *sentence("0000:b1:00.0"))
+    assert [(event.kind, event.key) for event in told(*((5.0, text) for text in log))] == [("off_bus", "0000:b1:00.0")]
+
+
 def test_sentences_that_never_end_are_bounded() -> None:
     join = Join()
     for order in range(5000):
