@@ -212,7 +212,9 @@ class Runner:
 
 def together(first: Evidence, second: Evidence) -> Evidence:
     """Return what two detectors know of one number."""
-    return Evidence({**first.numbers, **second.numbers}, {**first.words, **second.words})
+    return Evidence(
+        {**first.numbers, **second.numbers}, {**first.words, **second.words}, {**first.otherwise, **second.otherwise}
+    )
 
 
 def merged(found: Sequence[Reading]) -> Reading:

@@ -131,8 +131,8 @@ class Inventory:
             readings.append(presence(target, standing, known.last_seen, wall))
             if standing.state in ("lost", "missing", "reset_required"):
                 remedy = RESET if standing.state == "reset_required" else REMEDY
-                words = {"cause": known.cause, "last_seen": when(known.last_seen), "remedy": remedy} | UNTOLD
-                evidence[target, STATE[standing.state]] = Evidence(words=words)
+                words = {"cause": known.cause, "last_seen": when(known.last_seen), "remedy": remedy}
+                evidence[target, STATE[standing.state]] = Evidence(words=words, otherwise=UNTOLD)
         self.lacking(state, scene, readings, evidence, wall)
         expected = len(state.gpus) if self.configured is None else self.configured
         readings.append(derived(Target(subject=GPUS, key=""), {EXPECTED: float(expected)}, {}, wall))
@@ -169,8 +169,8 @@ class Inventory:
             )
             readings.append(presence(target, standing, None, wall))
             cause = f"this host should have {self.configured} GPUs ([inventory] gpus), and {len(state.gpus)} are known"
-            words = {"cause": cause, "last_seen": when(None), "remedy": LOOK} | UNTOLD
-            evidence[target, STATE["missing"]] = Evidence(words=words)
+            words = {"cause": cause, "last_seen": when(None), "remedy": LOOK}
+            evidence[target, STATE["missing"]] = Evidence(words=words, otherwise=UNTOLD)
         state.nameless = lacking
 
 

@@ -11,10 +11,14 @@ from gpuwatch.model.target import Target
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """Numbers and words that explain a derived metric; they go into an alert's text, never into its identity."""
+    """Numbers and words that explain a derived metric; they go into an alert's text, never into its identity.
+
+    `otherwise` are the words that stand where nobody knows better: they take the place of no word that was ever known.
+    """
 
     numbers: Mapping[str, float] = {}
     words: Mapping[str, str] = {}
+    otherwise: Mapping[str, str] = {}
 
 
 class Findings(msgspec.Struct, frozen=True):

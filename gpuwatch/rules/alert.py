@@ -19,6 +19,16 @@ from gpuwatch.rules.step import SPEAKS_FOR, Run, State
 CALM = State()
 
 
+class Facts(msgspec.Struct, frozen=True):
+    """What is known of an alert: it only ever grows while the alert lasts."""
+
+    measured: Mapping[str, float] = {}  # what the target itself shows, by metric
+    sides: Mapping[str, float] = {}  # of the condition: `value` and `threshold`
+    numbers: Mapping[str, float] = {}  # what detectors found
+    words: Mapping[str, str] = {}
+    otherwise: Mapping[str, str] = {}  # in place of words that nobody knows
+
+
 class Alert(msgspec.Struct):
     """One rule on one target. `resumed` is when we came back from a restart, until the first data since."""
 
@@ -29,7 +39,7 @@ class Alert(msgspec.Struct):
     growth: dict[Increase, Growth] = {}
     since: float = 0.0  # wall clock at which the condition began to hold
     summary: str = ""
-    words: Mapping[str, str] = {}  # of the summary
+    facts: Facts = Facts()  # of the summary
     complete_at: float | None = None  # monotonic time at which they are brought up to date
     pause: float = 0.0  # seconds from the last time to that one
     resumed: float | None = None

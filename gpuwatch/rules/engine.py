@@ -19,7 +19,7 @@ from gpuwatch.rules.judge import Growth, Look
 from gpuwatch.rules.language import Increase, comparisons
 from gpuwatch.rules.rule import Rule
 from gpuwatch.rules.step import step
-from gpuwatch.rules.telling import Beat, EvidenceOf, facts, told
+from gpuwatch.rules.telling import Beat, EvidenceOf, facts, recalled, told
 
 log = logging.getLogger(__name__)
 
@@ -186,6 +186,7 @@ class Engine:
     def completed(self, alert: Alert, severity: Severity, beat: Beat, look: Look) -> list[Transition]:
         """Return the transition that carries later words: the kernel log says a moment later why a GPU is gone, or much later.
 
+        It only adds to what was told: what is not known any more, as of a GPU whose driver has gone too, stays.
         It is looked for ever more seldom, so that words that never rest make few lines, and is no news of its own: who was told
         already is not told again.
         """
@@ -193,7 +194,7 @@ class Engine:
             return []
         alert.pause *= 2
         alert.complete_at = beat.mono + alert.pause
-        if alert.phase is not AlertState.FIRING or facts(alert, severity, look, beat.evidence)[1] == alert.words:
+        if alert.phase is not AlertState.FIRING or facts(alert, severity, look, beat.evidence).words == alert.facts.words:
             return []
         return [told(alert, AlertState.FIRING, severity, beat, look)]
 
@@ -266,7 +267,7 @@ class Engine:
             alert = self.alerts[rule.name].setdefault(target.key, Alert(rule, target))
             alert.wake()
             alert.aim(target)
-            alert.since, alert.summary = one.since, one.summary
+            alert.since, alert.summary, alert.facts = one.since, one.summary, recalled(alert, one)
             if alert.severity is None:
                 memory.fire(alert, one.severity, mono)
         return ended

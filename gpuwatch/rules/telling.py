@@ -3,17 +3,24 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gpuwatch.model.alert import AlertState, Severity, Transition
+from msgspec.structs import replace
+
+from gpuwatch import catalogue
+from gpuwatch.model.alert import AlertState, Incident, Severity, Transition
 from gpuwatch.model.finding import Evidence
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
-from gpuwatch.rules.alert import Alert
+from gpuwatch.rules.alert import Alert, Facts
 from gpuwatch.rules.judge import Look, witness
 from gpuwatch.rules.language import metrics
+from gpuwatch.rules.rule import Step
 from gpuwatch.rules.text import lasted, where
 
 ENDED = "because"  # the word that says why an alert ended without its condition having cleared
+OURS = ("where", "lasted", ENDED)  # words that are made anew each time
+SIDES = ("value", "threshold")
+SILENT = (AlertState.INACTIVE, AlertState.PENDING)
 
 EvidenceOf = Mapping[tuple[Target, Metric], Evidence]
 
@@ -29,9 +36,13 @@ class Beat(NamedTuple):
 def told(alert: Alert, before: AlertState, severity: Severity, beat: Beat, look: Look, *, because: str = "") -> Transition:
     """Return the transition into the alert's present phase, and keep its text for the time when there is no data."""
     rule, after, wall = alert.rule, alert.phase, beat.view.now
-    numbers, words = facts(alert, severity, look, beat.evidence)
-    alert.words = dict(words)
-    words["where"] = where(alert.target)
+    if before in SILENT:
+        alert.facts = Facts()
+    elif after is AlertState.INACTIVE:  # how it was measured in its time says nothing of how it is now
+        alert.facts = replace(alert.facts, measured={}, sides={})
+    known = alert.facts = facts(alert, severity, look, beat.evidence)
+    numbers = {**known.measured, **step_of(alert, severity).parameters, **known.sides, **known.numbers}
+    words = {**known.otherwise, **known.words, "where": where(alert.target)}
     if because:
         words[ENDED] = because
     if after is AlertState.INACTIVE:
@@ -56,18 +67,41 @@ def told(alert: Alert, before: AlertState, severity: Severity, beat: Beat, look:
     )
 
 
-def facts(alert: Alert, severity: Severity, look: Look, evidence: EvidenceOf) -> tuple[dict[str, float], dict[str, str]]:
-    """Return the numbers and words that a text may name; what has no data is left out."""
-    step = next((step for step in alert.steps if step.severity is severity), alert.steps[0])
-    numbers = {metric.id: value for metric, value in look.values.items() if metric.id in alert.rule.fields}
-    numbers |= step.parameters
-    words: dict[str, str] = {}
-    for name, number in zip(("value", "threshold"), witness(step.when, look), strict=True):
-        if number is not None:
-            numbers[name] = number
-    for metric in metrics(step.when):
+def facts(alert: Alert, severity: Severity, look: Look, evidence: EvidenceOf) -> Facts:
+    """Return what is known now, with what was known before of all that nobody knows now."""
+    known, when = alert.facts, step_of(alert, severity).when
+    measured = {metric.id: value for metric, value in look.values.items() if metric.id in alert.rule.fields}
+    sides = {name: side for name, side in zip(SIDES, witness(when, look), strict=True) if side is not None}
+    numbers, words, otherwise = dict(known.numbers), dict(known.words), dict(known.otherwise)
+    for metric in metrics(when):
         found = evidence.get((alert.target, metric))
         if found is not None:
             numbers |= found.numbers
-            words |= found.words
-    return numbers, words
+            words = better(words, found.words)
+            otherwise |= found.otherwise
+    return Facts({**known.measured, **measured}, sides or known.sides, numbers, words, otherwise)
+
+
+def recalled(alert: Alert, incident: Incident) -> Facts:
+    """Return what is known of an alert with what was told in its incident, of which more may be known by now."""
+    known, told_of = alert.facts, incident.numbers
+    parameters = {name for step in alert.steps for name in step.parameters}
+    mine = {metric.id for metric in catalogue.of(alert.target.subject)}
+    return Facts(
+        {name: number for name, number in told_of.items() if name in mine} | dict(known.measured),
+        known.sides or {name: told_of[name] for name in SIDES if name in told_of},
+        {name: number for name, number in told_of.items() if name not in mine | parameters and name not in SIDES}
+        | dict(known.numbers),
+        better({name: word for name, word in incident.words.items() if name not in OURS}, known.words),
+        known.otherwise,
+    )
+
+
+def better(known: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
+    """Return what was known with what was found; an empty word takes the place of none."""
+    return {**known, **{name: word for name, word in found.items() if word or name not in known}}
+
+
+def step_of(alert: Alert, severity: Severity) -> Step:
+    """Return the step of a severity, the mildest where the rule has none of it any more."""
+    return next((step for step in alert.steps if step.severity is severity), alert.steps[0])
