@@ -263,36 +263,6 @@ def test_cards_with_few_fields_give_what_they_have_and_no_fault(tmp_path: Path) 
         assert (model in {"RTX 3090", "A100"}) == (gpu.TEMPERATURE_LIMIT["slowdown"] in values)
 
 
-def test_a_margin_of_zero_or_less_is_believed_on_a_hot_card_only(tmp_path: Path) -> None:
-    told: list[tuple[int, int, float | Absence]] = [
-        (60, 24, 24.0),
-        (83, 1, 1.0),
-        (84, 0, 0.0),
-        (85, -1, -1.0),
-        (92, -8, -8.0),
-        (35, 0, Absence.UNSUPPORTED),  # so answer some H100 at any temperature
-        (60, -5, Absence.UNSUPPORTED),
-        (84, -5, Absence.UNSUPPORTED),
-        (60, -(2**31), Absence.FAILED),
-    ]
-    fake = FakeNvml(tmp_path, gpus=len(told), model="H100", driver="595.71.05")
-    for card, (core, margin, _) in enumerate(told):
-        fake.set(card, temperature=core, margin=margin)
-    with closing(NvmlWorker(fake)) as worker:
-        round_ = worker.ask()
-    found = [round_.gpu(fake.uuid(card)) for card in range(len(told))]
-    assert [expected for _, _, expected in told] == [{**one.absent, **one.values}[gpu.TEMPERATURE_MARGIN] for one in found]
-    assert [(float(core), None) for core, _, _ in told] == [(one.values[gpu.TEMPERATURE["core"]], one.fault) for one in found]
-
-
-def test_a_margin_below_zero_of_a_card_without_a_temperature_is_not_believed(tmp_path: Path) -> None:
-    fake = FakeNvml(tmp_path, gpus=1, model="H100", driver="595.71.05")
-    fake.set(0, temperature=None, margin=-5)
-    with closing(NvmlWorker(fake)) as worker:
-        fast = worker.ask().gpu(fake.uuid(0))
-    assert fast.absent[gpu.TEMPERATURE_MARGIN] is Absence.EMPTY
-
-
 def test_parts_without_memory_of_their_own_say_so_and_disturb_nobody(tmp_path: Path) -> None:
     """XuehaiPan/nvitop#168: NVML starts, all telemetry is NOT_SUPPORTED, and complete coverage is reported."""
     fake = FakeNvml(tmp_path, gpus=4, model=["GB10", "GB10", "Orin", "A40"], driver="595.71.05")
