@@ -8,9 +8,10 @@ import logging
 import os
 import sys
 
-from gpuwatch import config, daemon, sd
+from gpuwatch import config, daemon
 from gpuwatch.cli import config as configuration
 from gpuwatch.export import sockets
+from gpuwatch.stderr import log_to_stderr
 from gpuwatch.store import LockedError
 
 
@@ -37,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
 
 def serve(found: config.Config, *, verbose: bool, setting: str = sockets.SETTING) -> int:
     """Listen, take the store, then run the daemon; 1 where either is somebody else's. `setting` names the TCP address."""
-    log_to_stderr(verbose=verbose)
+    log_to_stderr(level=logging.DEBUG if verbose else logging.INFO)
+    for noisy in ("httpx", "httpcore", "apscheduler", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
         listening = sockets.sockets(found.http, os.environ, os.getpid(), setting)
         daemon.run(lambda: configuration.check(found, listening))
@@ -45,12 +48,3 @@ def serve(found: config.Config, *, verbose: bool, setting: str = sockets.SETTING
         print(f"gpuwatch: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def log_to_stderr(*, verbose: bool) -> None:
-    """Log with the priorities that the journal reads, or with the time where a person reads."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(sd.lines())
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
-    for noisy in ("httpx", "httpcore", "apscheduler", "asyncio"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -178,9 +178,9 @@ class Beat:
         before = {incident.id: incident for incident in self._incidents.open()} if transitions else {}
         changed = self._incidents.apply(transitions)
         if changed:
-            tell_the_log(changed, before)
             self._store.commit(incidents=changed)
             self._notifier.changed(changed)
+            tell_the_log(changed, before)
             self._saved = float("-inf")  # what led to them must not be older than they are, should we be killed
         self._show_alerts(wall, mono)
         self._store.observe(view)

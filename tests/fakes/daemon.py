@@ -83,6 +83,7 @@ class Running:
         self.database.parent.mkdir(exist_ok=True)
         self.file = folder / "gpuwatch.toml"
         self.log = folder / "log"
+        self.stderr: int | None = None  # a descriptor in place of `log`
         self.environ = {**os.environ, **(environ or {}), "PYTHONUNBUFFERED": "1"}
         self.environ.pop("NOTIFY_SOCKET", None)
         self.configure(config, name=name)
@@ -108,7 +109,7 @@ class Running:
                 [self.python, "-m", self.module, "run", "--config", str(self.file)],
                 env=self.environ,
                 stdout=out,
-                stderr=out,
+                stderr=out if self.stderr is None else self.stderr,
                 stdin=subprocess.DEVNULL,
             )
         return self

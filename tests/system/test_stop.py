@@ -8,6 +8,7 @@ from tests.fakes.daemon import Running, running
 from tests.fakes.disk import FakeDisk, build
 from tests.fakes.gpu_server import GpuServer
 from tests.fakes.receiver import Answer, Receiver
+from tests.fakes.unread import Unread
 from tests.fakes.until import SLOWER, until
 
 BOUND = 5.0  # seconds from SIGTERM to the end of the process
@@ -67,3 +68,23 @@ def test_a_message_that_is_under_way_has_three_seconds_to_arrive(tmp_path: Path)
         found = connection.execute("SELECT state, attempt, words FROM delivery").fetchall()
     connection.close()
     assert found == [("sent", 1, "status 200")]
+
+
+def test_a_log_that_nobody_reads_holds_up_neither_alert_nor_stop(tmp_path: Path) -> None:
+    """A journal that stands still with its disk, or `gpuwatch run 2>&1 | less`."""
+    with Receiver() as receiver, Unread() as unread:
+        server = GpuServer(tmp_path, gpus=4, receiver=receiver)
+        server.daemon.stderr = unread.end
+        with server:
+            server.wait_up(4)
+            unread.fill()
+            server.nvml.lose(1)
+            server.nvml.hang(2)
+            message = receiver.wait(1)[0]
+            assert "GPU 1" in message.json["summary"]
+            server.moves([0, 3])
+            said = ""
+            while "gpu_dropped: GPU 1" not in said:
+                said += unread.wait()
+            unread.fill()
+            assert stop_took(server.daemon) < BOUND
