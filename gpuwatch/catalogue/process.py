@@ -1,7 +1,8 @@
 """Who uses the GPUs: processes, their loaders, users and jobs.
 
 `holder` is what NVML lists, without names: one process on one GPU (or MIG instance). The jobs source makes of it `process_gpu`
-(the same with its owner, command and job), `process` (what it does on the CPU) and `job`; the usage detector `user_gpu` and
+(the same with its owner, command and job), `process` (what it does on the CPU) and `job`, and of those beyond the cap of
+[processes] limit `rest`: what they have together, by owner, job and GPU (or instance); the usage detector `user_gpu` and
 `job_gpu`. Series of single processes are on the page only where `[processes] series` says so; in history they always are.
 """
 
@@ -12,6 +13,7 @@ from gpuwatch.model.metric import Keep, Kind, Members, Metric, Subject, counter,
 HOLDER = Subject("holder", ("pid", "ticks", "gpu", "uuid", "gi", "ci"), brief=True)
 PROCESS = Subject("process", ("pid", "start", "command", "job", "role", "gpu", "uuid"), brief=True)
 PROCESS_GPU = Subject("process_gpu", ("pid", "start", "command", "job", "role", "gpu", "uuid"), brief=True)
+REST = Subject("rest", ("job", "gpu", "uuid"), brief=True)
 JOB = Subject("job", ("scheduler", "job"), brief=True)
 JOB_GPU = Subject(
     "job_gpu",
@@ -58,6 +60,8 @@ PROCESS_GPU_MEMORY = gauge(PROCESS_GPU, "memory", "bytes", help="GPU memory of t
 PROCESS_GPU_UTILIZATION = gauge(
     PROCESS_GPU, "utilization", "ratio", help="Share of time in which a kernel of this process ran on this GPU."
 )
+REST_MEMORY = gauge(REST, "memory", "bytes", internal=True, help="GPU memory of these processes together.")
+REST_UTILIZATION = gauge(REST, "utilization", "ratio", internal=True, help="Their shares of time together, 1 at most.")
 PROCESS_CPU = counter(PROCESS, "cpu", "seconds", help="CPU time of a GPU process or of one that loads data for it.")
 PROCESS_IO_WAIT = counter(
     PROCESS, "io_wait", "seconds", help="Time for which it waited for disks; only with the kernel's task_delayacct."

@@ -96,10 +96,12 @@ SENTENCES: Mapping[str, str | tuple[str, str]] = MappingProxyType(
         "sources.dcgm.deadline": "How long the whole page, or one call of dcgmi, may take.",
         "sources.simulated.scenario": ("The file that says what happens.", "that of the demo"),
         "processes.series": "Gives each process series of its own on the page; history always has them.",
-        "processes.limit": "How many processes are looked at: those with the most GPU memory, and four times as many loaders.",
+        "processes.limit": "How many processes are looked at each by itself: those with the most GPU memory, and four times as many"
+        " loaders. Users and jobs are told with all of theirs.",
         "processes.users": "How many users have series of their own, for each GPU; the rest is `other`.",
         "processes.jobs": "How many jobs have series of their own, for each GPU; the rest is `other`.",
-        "privacy.users": "Whose a process is: by name, by number, or not at all.",
+        "privacy.users": "Whose a process is: by name, by number, or not at all. With the last two"
+        " a digest stands in place of a name that may say it, as in `jupyter@ann.service`.",
         "routes.receivers": "Names of receivers.",
         "routes.match": (
             "Labels and values of the alert, all of which must hold; `rule` and `severity` count as labels.",

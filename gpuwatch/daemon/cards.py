@@ -5,7 +5,7 @@ from typing import Any
 
 from gpuwatch.catalogue import derived, gpu
 from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_MEMORY_USED, MIG_MODE
-from gpuwatch.catalogue.process import JOB, JOB_GPU_ACCESS_MISSING, PROCESS_GPU, PROCESS_GPU_MEMORY
+from gpuwatch.catalogue.process import JOB, JOB_GPU_ACCESS_MISSING, PROCESS_GPU, PROCESS_GPU_MEMORY, REST, REST_MEMORY
 from gpuwatch.detectors.access import facts, lost, named
 from gpuwatch.model.metric import StateSet
 from gpuwatch.model.view import Entry, View
@@ -49,7 +49,7 @@ def of_card(entry: Entry, view: View) -> dict[str, Any]:
         "words": entry.fault.words if entry.fault else "",
         "values": {metric.id: entry.values[metric] for metric in SHOWN if metric in entry.values},
         "mig": [of_instance(one) for one in of_gpu(view.of(MIG), uuid)] if entry.values.get(MIG_MODE["current"]) == 1 else None,
-        "users": list(users([one for one in of_gpu(view.of(PROCESS_GPU), uuid) if one.readings])),
+        "users": list(users([one for one in of_gpu([*view.of(PROCESS_GPU), *view.of(REST)], uuid) if one.readings])),
     }
 
 
@@ -70,15 +70,19 @@ def of_instance(entry: Entry) -> dict[str, Any]:
 def users(entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
     """Yield who is on a GPU, by owner, job and MIG instance; the one with the most memory first.
 
-    The memory is null where the driver does not say that of one of the processes. `command` is that of the largest.
+    The memory is null where the driver does not say that of one of the processes. `command` is that of the largest. Of those
+    beyond the cap ([processes] limit) only the memory is told.
     """
     found: dict[tuple[str, str, str], list[Entry]] = {}
     for entry in entries:
         labels, info = entry.target.labels, entry.target.info
         found.setdefault((info.get("user", ""), labels.get("job", ""), info.get("gi", "")), []).append(entry)
 
+    def memory(entry: Entry) -> float | None:
+        return entry.values.get(REST_MEMORY if entry.target.subject is REST else PROCESS_GPU_MEMORY)
+
     def size(entry: Entry) -> float:
-        return entry.values.get(PROCESS_GPU_MEMORY, 0.0)
+        return memory(entry) or 0.0
 
     for (user, job, instance), group in sorted(found.items(), key=lambda item: -sum(map(size, item[1]))):
         largest = max(group, key=size)
@@ -87,6 +91,6 @@ def users(entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
             "job": job,
             "gpu_instance": instance,
             "command": largest.target.labels.get("command", ""),
-            "pids": [one.target.labels.get("pid", "") for one in group],
-            "memory_bytes": sum(map(size, group)) if all(PROCESS_GPU_MEMORY in one.values for one in group) else None,
+            "pids": [one.target.labels["pid"] for one in group if "pid" in one.target.labels],
+            "memory_bytes": None if None in map(memory, group) else sum(map(size, group)),
         }

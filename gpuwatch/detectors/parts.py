@@ -11,7 +11,15 @@ import msgspec
 
 from gpuwatch.catalogue.gpu import GPU, MEMORY_SIZE
 from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_SM_ACTIVE
-from gpuwatch.catalogue.process import JOB_GPU, PROCESS_GPU, PROCESS_GPU_MEMORY, PROCESS_GPU_UTILIZATION
+from gpuwatch.catalogue.process import (
+    JOB_GPU,
+    PROCESS_GPU,
+    PROCESS_GPU_MEMORY,
+    PROCESS_GPU_UTILIZATION,
+    REST,
+    REST_MEMORY,
+    REST_UTILIZATION,
+)
 from gpuwatch.model.escape import printable
 from gpuwatch.model.view import Entry, View
 
@@ -43,8 +51,10 @@ class Part(msgspec.Struct):
     instances: set[str] = set()
 
     def add(self, entry: Entry) -> None:
-        """Add one process."""
-        memory, share = entry.values.get(PROCESS_GPU_MEMORY), entry.values.get(PROCESS_GPU_UTILIZATION)
+        """Add one process, or those beyond the cap of which only the sum is told."""
+        is_one = entry.target.subject is PROCESS_GPU
+        memory = entry.values.get(PROCESS_GPU_MEMORY if is_one else REST_MEMORY)
+        share = entry.values.get(PROCESS_GPU_UTILIZATION if is_one else REST_UTILIZATION)
         self.memory = None if self.memory is None or memory is None else self.memory + memory
         self.share = None if self.share is None or share is None else min(1.0, self.share + share)
         if entry.target.info.get("gi"):
@@ -98,7 +108,7 @@ class Present(msgspec.Struct):
 def who(view: View) -> dict[str, Present]:
     """Return who holds each GPU for computing. Who cannot be seen from here is nobody's, and graphics alone hold nothing."""
     found: dict[str, Present] = {}
-    for entry in view.of(PROCESS_GPU):
+    for entry in (*view.of(PROCESS_GPU), *view.of(REST)):
         info, labels = entry.target.info, entry.target.labels
         if not entry.readings or info.get("kinds") == "graphics":
             continue

@@ -8,6 +8,7 @@ A further runtime or scheduler: its pattern in `home.py`, and where its names ar
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from gpuwatch.catalogue.own import OWN, QUEUE, QUEUE_DROPPED
@@ -37,9 +38,12 @@ from gpuwatch.sources.jobs.containers import Named
 from gpuwatch.sources.jobs.following import SOURCE, Following, labels_of
 from gpuwatch.sources.jobs.home import Home
 from gpuwatch.sources.jobs.limits import Hierarchies, cores
+from gpuwatch.sources.jobs.listed import alone, heaps, identity, largest
 from gpuwatch.sources.jobs.lookups import Lookups
+from gpuwatch.sources.jobs.naming import Naming, secret
 from gpuwatch.sources.jobs.process import Process
-from gpuwatch.sources.jobs.roll import Caller, Job, Roll, everybody
+from gpuwatch.sources.jobs.roll import Caller, Job, Roll, everybody, largest_jobs
+from gpuwatch.sources.jobs.spent import Groups, Spent
 from gpuwatch.sources.jobs.threads import Threads
 from gpuwatch.sources.look import Look
 from gpuwatch.sources.source import Answer, Source
@@ -56,8 +60,10 @@ class Jobs:
         self._root, self._dev = Path(config.paths.root), Path(config.paths.dev)
         self._users: Lookups[int, str] = Lookups("user names", partial(owners.find, self._root), clock)
         self._names: Lookups[Home, Named] = Lookups("container names", partial(containers.find, self._root), clock)
-        self._caller = Caller(self._proc, self._names.get, self._user, config.processes.limit)
+        naming = Naming(config.privacy.users, secret(self._root), self._users.get)
+        self._caller = Caller(self._proc, self._names.get, naming, config.processes.limit)
         self._hierarchies = Hierarchies(self._sys)
+        self._spent = Spent(self._hierarchies)
         self._threads = Threads(self._proc)
         self._thorough = True  # in the next normal round
         self._following = Following(self._proc, clock)
@@ -79,13 +85,6 @@ class Jobs:
         self._users.close()
         self._names.close()
 
-    def _user(self, uid: int) -> str:
-        """Return what a user is called, as far as people may know."""
-        how = self._config.privacy.users
-        if how == "off":
-            return ""
-        return str(uid) if how == "uid" else self._users.get(uid) or str(uid)
-
     def _call(self, answer: Answer) -> None:
         """Find out who is there, and tell of all of them but what changes fast."""
         self._users.begin()
@@ -93,14 +92,19 @@ class Jobs:
         # Before 5.14 it was always counted.
         self._following.accounted = sysfs.fact(f"{self._proc}/sys/kernel/task_delayacct") != "0"
         holders = [entry for entry in self._view().of(HOLDER) if entry.readings]
-        chosen, dropped = choose(holders, self._config.processes.limit)
-        wanted = {pid: ticks for pid, ticks in chosen if ticks is not None}  # in order: nothing may hang on that of a set
-        roll = self._caller.call(wanted, thorough=self._thorough, seen=self._following.seen)
+        memory, limit = largest(holders), self._config.processes.limit
+        chosen = dict.fromkeys(islice(memory, limit))  # in order: nothing may hang on that of a set
+        # Who is beyond is accounted all the same: what users and jobs have is what all their processes have.
+        beyond = list(islice(memory, limit, None))
+        wanted, rest = ({pid: ticks for pid, ticks in some if ticks is not None} for some in (chosen, beyond))
+        roll = self._caller.call(wanted, rest, thorough=self._thorough, seen=self._following.seen)
         is_thorough, self._thorough = self._thorough, False
         facts = {job.key: facts_of(job) for job in roll.jobs.values()}
+        rests = heaps((entry for entry in holders if identity(entry) not in chosen), partial(facts_of_rest, roll, facts))
         told = [
             *(self._held(entry, roll, facts) for entry in holders if identity(entry) in chosen),
-            *(self._job(job, facts[job.key]) for job in roll.jobs.values()),
+            *(heap.reading(SOURCE) for heap in rests),
+            *(self._job(job, facts[job.key]) for job in largest_jobs(roll.jobs.values(), memory, limit)),
         ]
         for reading in told:
             answer.reading(reading)
@@ -111,7 +115,7 @@ class Jobs:
         if is_thorough:
             self._look_at_threads(roll, answer)
         self._following.seen = set()
-        dropped += roll.dropped + self._threads.dropped
+        dropped = len(beyond) + roll.dropped + self._threads.dropped
         answer.reading(self._reading(Target(subject=OWN, key=""), {PROCESSES_DROPPED: float(dropped)}))
         for what, count in ((one.what, one.dropped) for one in (self._users, self._names)):
             queue = Target(subject=QUEUE, key=what, labels={"queue": what})
@@ -167,26 +171,34 @@ class Jobs:
 
     def _job(self, job: Job, facts: Mapping[str, str]) -> Reading:
         """Return what a job has used of the CPU, and may use."""
-        paths, marker = job.gpus[0].groups, job.home.marker
+        groups = job.groups
         target = Target(subject=JOB, key=job.key, labels={"scheduler": job.scheduler, "job": job.name}, info=facts)
         look = Look(SOURCE, Tier.NORMAL, target, self._clock)
-        if marker:
-            look.take(JOB_CPU, lambda: self._hierarchies.cpu_seconds(paths, marker))
-            look.take(JOB_CPU_THROTTLED, lambda: self._hierarchies.throttled_seconds(paths, marker))
+        if job.home.marker:
+            look.take(JOB_CPU, lambda: self._spent.cpu(job.key, groups))
+            look.take(JOB_CPU_THROTTLED, lambda: self._spent.throttled(job.key, groups))
         else:  # a session has other work in it
             look.lack((JOB_CPU, JOB_CPU_THROTTLED), Absence.UNSUPPORTED)
-        look.take(JOB_CPU_ALLOWED, lambda: self._allowed(job))
+        look.take(JOB_CPU_ALLOWED, lambda: self._allowed(job, groups))
         if job.home.container:
-            look.take(JOB_GPU_ACCESS_MISSING, lambda: devices.missing(self._hierarchies, self._root, self._dev, job.home, paths))
+            look.take(JOB_GPU_ACCESS_MISSING, lambda: self._missing(groups))
         return look.reading()
 
-    def _allowed(self, job: Job) -> float | None:
-        """Return the cores that a job may use: its affinity and cpuset, as far as they are online, up to its quota."""
-        paths, marker = job.gpus[0].groups, job.home.marker
-        mine = frozenset[int]().union(*(one.cpus for one in (*job.gpus, *job.loaders)))
-        for limit in (self._hierarchies.cpus(paths, marker), cores(sysfs.fact(f"{self._sys}/devices/system/cpu/online"))):
+    def _missing(self, groups: Groups) -> float | None:
+        """Return 1 where the device rules of one of a job's containers lack the GPUs, None where that cannot be told of any."""
+        found = [devices.missing(self._hierarchies, self._root, self._dev, home, paths) for home, paths in groups]
+        return max((number for number in found if number is not None), default=None)
+
+    def _allowed(self, job: Job, groups: Groups) -> float | None:
+        """Return the cores that a job may use: its affinity and cpusets, as far as they are online, up to its quotas."""
+        mine = frozenset[int]().union(*(one.cpus for one in (*job.on_gpus, *job.loaders)))
+        sets = [self._hierarchies.cpus(paths, home.marker) for home, paths in groups]
+        limited = frozenset[int]().union(*(cpus for cpus in sets if cpus)) if all(sets) else None
+        for limit in (limited, cores(sysfs.fact(f"{self._sys}/devices/system/cpu/online"))):
             mine = (mine & limit or mine) if limit else mine
-        quota = self._hierarchies.quota(paths, marker)
+        find = self._hierarchies
+        quotas = {find.place(paths, "cpu", home.marker): find.quota(paths, home.marker) for home, paths in groups}
+        quota = None if None in quotas.values() else sum(amount for amount in quotas.values() if amount is not None)
         known = [amount for amount in (float(len(mine)), quota) if amount]
         return min(known, default=None)
 
@@ -199,36 +211,15 @@ class Jobs:
         return Reading(source=SOURCE, tier=tier, target=target, at=self._clock.wall(), took=0.0, values=values)
 
 
-def identity(entry: Entry) -> tuple[int, int | None]:
-    """Return pid and start of a holder; no start where it cannot be seen from here."""
-    labels = entry.target.labels
-    return int(labels["pid"]), int(labels["ticks"]) if labels["ticks"] else None
-
-
-def choose(holders: Iterable[Entry], limit: int) -> tuple[dict[tuple[int, int | None], None], int]:
-    """Return the processes with the most GPU memory, the largest first, and how many there are beyond."""
-    memory: dict[tuple[int, int | None], float] = {}
-    for entry in holders:
-        who = identity(entry)
-        memory[who] = memory.get(who, 0.0) + entry.values.get(HOLDER_MEMORY, 0.0)
-    ordered = sorted(memory, key=lambda who: (-memory[who], who[0]))
-    return dict.fromkeys(ordered[:limit]), max(0, len(ordered) - limit)
-
-
-def alone(holders: Iterable[Entry]) -> dict[int, dict[str, str]]:
-    """Return the labels of the GPU of each process that is on one alone."""
-    found: dict[int, dict[str, dict[str, str]]] = {}
-    for entry in holders:
-        pid, ticks = identity(entry)
-        if ticks is not None:
-            gpu = {name: entry.target.labels[name] for name in ("gpu", "uuid")}
-            found.setdefault(pid, {})[gpu["uuid"]] = gpu
-    return {pid: next(iter(gpus.values())) for pid, gpus in found.items() if len(gpus) == 1}
-
-
 def facts_of(job: Job) -> dict[str, str]:
     """Return the text facts of a job."""
     return job.info | {"scheduler": job.scheduler, "key": job.key}
+
+
+def facts_of_rest(roll: Roll, facts: Mapping[str, Mapping[str, str]], pid: int) -> tuple[str, Mapping[str, str]]:
+    """Return the label of the job of one of the rest, and its text facts; none where it cannot be seen from here."""
+    job, one = roll.of.get(pid), roll.rest.get(pid)
+    return ("", {}) if job is None or one is None else (job.name, owned(facts[job.key], one, job))
 
 
 def owned(facts: Mapping[str, str], one: Process, job: Job) -> dict[str, str]:

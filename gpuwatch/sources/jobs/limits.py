@@ -59,15 +59,30 @@ class Hierarchies:
                 return self._root / name
         return self._root / controller
 
-    def cpu_seconds(self, paths: Mapping[str, str], marker: str) -> float:
-        """Return the CPU time of the group; raises OSError or ValueError where it is not told."""
-        if self.is_unified:
-            return stat(f"{self._need(paths, 'cpu', marker)}/cpu.stat")["usage_usec"] * MICROSECONDS
-        return sysfs.number(f"{self._need(paths, 'cpuacct', marker)}/cpuacct.usage") * NANOSECONDS
+    def used_in(self, paths: Mapping[str, str], marker: str) -> list[Path]:
+        """Return the groups in which the CPU time of a job is counted."""
+        return self._beside(self.place(paths, "cpu" if self.is_unified else "cpuacct", marker), marker)
 
-    def throttled_seconds(self, paths: Mapping[str, str], marker: str) -> float:
-        """Return for how long its quota stopped it; raises OSError or ValueError where it is not told."""
-        found = stat(f"{self._need(paths, 'cpu', marker)}/cpu.stat")
+    def limited_in(self, paths: Mapping[str, str], marker: str) -> list[Path]:
+        """Return the groups in which it is counted for how long quotas stopped a job."""
+        return self._beside(self.place(paths, "cpu", marker), marker)
+
+    def _beside(self, place: Path | None, marker: str) -> list[Path]:
+        """Return a job's own group, and those beside it that are its too: SLICE:cri-containerd:ID, one a container of a pod."""
+        if place is None or ":" not in place.name:
+            return [] if place is None else [place]
+        names = (name for name in sysfs.entries(place.parent) if marker in name and ":" in name)
+        return sorted({place, *(place.parent / name for name in names)})
+
+    def used(self, group: Path) -> float:
+        """Return the CPU time of a group; raises OSError or ValueError where it is not told."""
+        if self.is_unified:
+            return stat(f"{group}/cpu.stat")["usage_usec"] * MICROSECONDS
+        return sysfs.number(f"{group}/cpuacct.usage") * NANOSECONDS
+
+    def throttled(self, group: Path) -> float:
+        """Return for how long its quota stopped a group; raises OSError or ValueError where it is not told."""
+        found = stat(f"{group}/cpu.stat")
         return found["throttled_usec"] * MICROSECONDS if self.is_unified else found["throttled_time"] * NANOSECONDS
 
     def quota(self, paths: Mapping[str, str], marker: str) -> float | None:
@@ -84,12 +99,6 @@ class Hierarchies:
                 if found:
                     return found
         return None
-
-    def _need(self, paths: Mapping[str, str], controller: str, marker: str) -> Path:
-        place = self.place(paths, controller, marker)
-        if place is None:
-            raise FileNotFoundError(f"no group of {controller}")
-        return place
 
     def _own_quota(self, group: Path) -> float | None:
         """Return the quota of one group in cores."""

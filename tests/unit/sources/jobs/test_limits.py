@@ -33,7 +33,11 @@ def layout(request: pytest.FixtureRequest, tree: HostTree) -> tuple[Crowd, str, 
     paths = groups((tree.proc / "4711/cgroup").read_text())
 
     def ask(what: str) -> float | frozenset[int] | None:
-        found: float | frozenset[int] | None = getattr(Hierarchies(str(tree.sys)), what)(paths, home(paths).marker)
+        here, marker = Hierarchies(str(tree.sys)), home(paths).marker
+        if what in ("used", "throttled"):
+            (place,) = here.used_in(paths, marker) if what == "used" else here.limited_in(paths, marker)
+            return here.used(place) if what == "used" else here.throttled(place)
+        found: float | frozenset[int] | None = getattr(here, what)(paths, marker)
         return found
 
     return crowd, own, ask
@@ -45,9 +49,7 @@ Layout = tuple[Crowd, str, Callable[[str], float | frozenset[int] | None]]
 def test_what_a_job_used_and_lost_is_that_of_its_own_group(layout: Layout) -> None:
     crowd, own, ask = layout
     crowd.limit(own, quota=4, cpus="0-7", used=12.5, throttled=1.5)
-    assert (12.5, 1.5, 4.0, frozenset(range(8))) == tuple(
-        ask(what) for what in ("cpu_seconds", "throttled_seconds", "quota", "cpus")
-    )
+    assert (12.5, 1.5, 4.0, frozenset(range(8))) == tuple(ask(what) for what in ("used", "throttled", "quota", "cpus"))
 
 
 def test_a_quota_further_up_counts_too(layout: Layout) -> None:
@@ -67,7 +69,7 @@ def test_no_quota_is_none(layout: Layout) -> None:
 
 def test_what_is_not_told_is_an_error(layout: Layout) -> None:
     crowd, own, ask = layout
-    for what in ("cpu_seconds", "throttled_seconds"):
+    for what in ("used", "throttled"):
         with pytest.raises(OSError):  # noqa: PT011 - of whichever kind the kernel has
             ask(what)
     crowd.limit(own)
@@ -75,7 +77,7 @@ def test_what_is_not_told_is_an_error(layout: Layout) -> None:
     for content in ("", "usage_usec\n", "garbage garbage garbage\n", "nr_periods 1\n"):
         crowd.host.write(crowd.folder(own, controller) / "cpu.stat", content)
         with pytest.raises(ValueError):  # noqa: PT011 - the words are of no account
-            ask("throttled_seconds")
+            ask("throttled")
     assert ask("quota") is None
 
 
@@ -87,8 +89,7 @@ def test_a_slurm_job_of_v1_has_only_the_controllers_that_slurm_uses(tree: HostTr
     found = Hierarchies(str(tree.sys))
     assert frozenset(range(4)) == found.cpus(paths, "job_7")
     assert found.quota(paths, "job_7") is None
-    with pytest.raises(FileNotFoundError):
-        found.cpu_seconds(paths, "job_7")
+    assert found.used_in(paths, "job_7") == []
 
 
 def test_a_group_outside_of_our_namespace_is_not_looked_for(tree: HostTree) -> None:
