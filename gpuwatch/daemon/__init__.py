@@ -127,7 +127,9 @@ class Daemon:
             if asked.collector.name not in HOLDING:
                 asked.collector.start()
         self.server.start()
-        self.notes += self.store.start()
+        self.notes += self.store.start(self.stopping.is_set)
+        if self.stopping.is_set():
+            return
         self.releasing.start()
         for asked in self.collectors:
             if asked.collector.name in HOLDING:
@@ -166,11 +168,11 @@ class Daemon:
     def stop(self) -> None:
         """Stop within STOP seconds: what reads first, what remembers last. A worker that cannot be killed is left behind."""
         began = self.clock.mono()
-        self.schedule.stop()
-        self.releasing.stop()
-        if self.beat is not None:
+        if self.beat is not None:  # else the start was not complete
+            self.schedule.stop()
             self.beat.end()
             self.remembering.leave(self.clock.wall())
+        self.releasing.stop()
         for asked in self.collectors:
             asked.collector.stop(max(0.1, min(0.5, READERS - (self.clock.mono() - began))))
         if self.beat is not None and self.beat.stop(1.0):

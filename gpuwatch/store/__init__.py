@@ -16,7 +16,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -51,6 +51,7 @@ __all__ = ["LockedError", "Memory", "Row", "Store", "Ticket", "Ulid"]
 log = logging.getLogger(__name__)
 
 START = 3.0  # seconds that `start` waits for the disk
+LOOK = 0.1  # seconds of them between two looks whether it is to end
 CLAIM = 1.0  # seconds that `claim` does
 READ = 5.0  # seconds that one `rows` may take
 READ_STEPS = 10_000  # steps of SQLite's machine between two looks at the time
@@ -126,12 +127,13 @@ class Store:
         if found:
             raise found[0]
 
-    def start(self) -> list[str]:
+    def start(self, is_ending: Callable[[], bool] = lambda: False) -> list[str]:
         """Open both files; returns what a person must know. Waits a few seconds at most: what takes longer goes on by itself."""
         self._writer.start()
         deadline = time.monotonic() + START
-        self._writer.state.tried.wait(START)
-        self._writer.history.opened.wait(max(0.0, deadline - time.monotonic()))
+        for done in (self._writer.state.tried, self._writer.history.opened):
+            while time.monotonic() < deadline and not is_ending() and not done.wait(LOOK):
+                pass
         notes = self._writer.notes()
         if not self._writer.state.ready:
             why = self._writer.state.problem or "the disk does not answer"
