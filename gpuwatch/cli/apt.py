@@ -1,8 +1,9 @@
 """What apt calls before and after dpkg: for packages of NVIDIA's driver the GPUs are released, and taken up again afterwards.
 
-`before` reads the packages from standard input, as apt's DPkg::Pre-Install-Pkgs gives them. `after` ends a release that `before`
-has begun, unless a person has asked for one by then. Neither waits for more than an answer, and the exit code is always 0: apt
-stops where a hook fails. The lines for apt are in apt.conf beside the systemd unit, for /etc/apt/apt.conf.d/80gpuwatch.
+`before` reads the packages from standard input, as apt's DPkg::Pre-Install-Pkgs gives them. `after` ends what `before` has asked
+for; the GPUs stay released where a person or a command wants them so. Neither waits for more than an answer, and the exit code is
+always 0: apt stops where a hook fails. The lines for apt are in apt.conf beside the systemd unit, for
+/etc/apt/apt.conf.d/80gpuwatch.
 
 example: gpuwatch apt before < packages.txt
 """
@@ -12,7 +13,6 @@ import contextlib
 import json
 import re
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,12 +21,11 @@ from gpuwatch.client import Client
 from gpuwatch.model.escape import printable
 
 PLACE = "gpuwatch apt"
-MARK = Path("/run/gpuwatch-apt")  # holds since when; /run is root's, as apt is
+MARK = Path("/run/gpuwatch-apt")  # it is there from `before` to `after`; /run is root's, as apt is
+HOLD = "apt"  # one for all: only one apt is at work at a time, and it may call `before` more than once
 LASTS = 1800.0  # seconds; it goes on while dpkg's lock is held
-PAUSE = 0.3  # seconds between two questions
 LINES = 10_000
 LONGEST = 4096  # bytes of a line
-UNKNOWN = "-" * 32  # in place of since when
 # Parts of the driver as Debian, Ubuntu and NVIDIA name them; not the container tools, the settings and the CUDA toolkit.
 DRIVER = re.compile(
     rb"(?:nvidia-(?:driver|kernel|dkms|headless|open|utils|compute-utils|firmware|smi|legacy|fabricmanager|persistenced|modprobe)"
@@ -64,32 +63,14 @@ def is_driver(lines: Iterable[bytes]) -> bool:
 
 
 def release(args: argparse.Namespace, client: Client) -> None:
-    """Have the GPUs released, unless they are by now, and leave a mark."""
-    before = client.get("/api/v1/release", ask.PATIENCE).json()["state"]
-    if before == "released":
-        return
-    with args.mark.open("w", encoding="utf-8") as mark:
-        mark.write(UNKNOWN)  # first, with its space on the disk: a release whose mark cannot be written would outlast dpkg
-        mark.flush()
-        body = json.dumps({"seconds": LASTS}).encode()
-        answer = ask.granted(args, PLACE, client.post("/api/v1/release", body, ask.PATIENCE), changes=True).json()
-        if answer["already"] or before == "unknown":
-            return  # it is, or may be, somebody else's
-        mark.seek(0)
-        mark.write(f"{float(answer['since'])}".ljust(len(UNKNOWN)))
+    """Have the GPUs released, and leave a mark."""
+    args.mark.touch()  # first: a release whose mark cannot be made would outlast dpkg
+    body = json.dumps({"seconds": LASTS, "hold": HOLD}).encode()
+    ask.granted(args, PLACE, client.post("/api/v1/release", body, ask.PATIENCE), changes=True)
     print("gpuwatch has let go of the GPUs while the NVIDIA driver is being installed", file=sys.stderr)
 
 
 def resume(args: argparse.Namespace, client: Client) -> None:
-    """Have the GPUs taken up, where the release is that of the mark, and nobody has asked for one since."""
-    since = args.mark.read_text(encoding="utf-8").strip()
+    """End what was asked for, whatever came of that."""
     args.mark.unlink()
-    if since == UNKNOWN:
-        return  # nothing was released by `before`, as far as is known
-    end = time.monotonic() + ask.PATIENCE
-    state = client.get("/api/v1/release", ask.PATIENCE).json()
-    while state["state"] == "unknown" and time.monotonic() < end:  # the daemon is just being started, as dpkg may have done
-        time.sleep(PAUSE)
-        state = client.get("/api/v1/release", ask.PATIENCE).json()
-    if state["state"] == "released" and str(float(state["since"])) == str(float(state.get("asked_at", state["since"]))) == since:
-        ask.granted(args, PLACE, client.post("/api/v1/resume", b"{}", ask.PATIENCE), changes=True)
+    ask.granted(args, PLACE, client.post("/api/v1/resume", json.dumps({"hold": HOLD}).encode(), ask.PATIENCE), changes=True)

@@ -2,7 +2,8 @@
 
 Alerts about GPUs are neither told nor ended meanwhile. It ends by itself after --for (30m), and goes on beyond that, 5 minutes at
 a time, while NVIDIA's installer is at work or a package manager holds dpkg's lock. With a command it ends when that does, and
-its exit code is ours; while the command runs the release goes on. What else has the GPUs open is named; root sees all of it.
+its exit code is ours; while the command runs the release goes on, and it outlasts the command where others want it longer: the
+GPUs come back with the end of the last. What else has the GPUs open is named; root sees all of it.
 
 Needs root or the group gpuwatch-admin. Exit code 1: the daemon refuses (or, without a command, a process of ours is stuck in the
 driver); 2: something in the words is wrong; 3: no daemon answers. In all these cases a command is not begun.
@@ -15,6 +16,7 @@ import argparse
 import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -52,20 +54,19 @@ def run(args: argparse.Namespace) -> int:
     """Have the GPUs released, and run the command where there is one."""
     seconds = wanted(args.lasts)
     client = ask.client(args)
+    hold = secrets.token_hex(8) if args.command else None
     with passing_on() as child:
-        answer = asked(args, client, seconds)
+        end = time.monotonic() + seconds  # of our own hold; that of somebody else may end at any time
+        answer = asked(args, client, seconds, hold)
         if isinstance(answer, int):
             return answer
         say(answer, holders(), time.time(), sys.stderr if args.command else sys.stdout)  # the output belongs to the command
         if not args.command:
             return OUR_FAULT if answer["stuck"] else 0
         try:
-            return carried_out(args, client, child, answer["until"])
+            return carried_out(args, client, child, end, hold)
         finally:
-            if answer["already"]:
-                print(f"{PLACE}: the GPUs were released before this command, and stay so", file=sys.stderr)
-            else:
-                take_up(args, client)  # a signal that comes by now ends us: what is left of the release ends by its time
+            take_up(args, client, hold)  # a signal that comes by now ends us: what is left of the release ends by its time
 
 
 def wanted(text: str) -> float:
@@ -79,13 +80,14 @@ def wanted(text: str) -> float:
     return float(seconds)
 
 
-def asked(args: argparse.Namespace, client: Client, seconds: float) -> dict[str, Any] | int:
+def asked(args: argparse.Namespace, client: Client, seconds: float, hold: str | None) -> dict[str, Any] | int:
     """Return the daemon's answer, or the exit code where it was none; that is said. Raises ConfigError for a password."""
 
     def talk() -> dict[str, Any]:
-        reply = client.post("/api/v1/release", json.dumps({"seconds": seconds}).encode(), ask.PATIENCE)
+        body = {"seconds": seconds} | ({} if hold is None else {"hold": hold})
+        reply = client.post("/api/v1/release", json.dumps(body).encode(), ask.PATIENCE)
         answer = ask.granted(args, PLACE, reply, changes=True).json()
-        return {name: answer[name] for name in ("already", "stuck", "stored", "until", "by")} | {"waits_for": ""}
+        return {name: answer[name] for name in ("stuck", "stored", "until", "by")} | {"waits_for": ""}
 
     return ask.conversation(PLACE, talk, "they may be released all the same: `gpuwatch status` shows it")
 
@@ -164,39 +166,38 @@ def in_foreground() -> bool:
         return False
 
 
-def carried_out(args: argparse.Namespace, client: Client, child: Child, until: float) -> int:
+def carried_out(args: argparse.Namespace, client: Client, child: Child, end: float, hold: str | None) -> int:
     """Run the command and return its exit code; while it runs beyond the time, the release goes on."""
     try:
         process = child.begin(args.command)
     except OSError as error:
         print(f"{PLACE}: {printable(args.command[0])}: {error.strerror}", file=sys.stderr)
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-    end = time.monotonic() + max(0.0, until - time.time())
     while True:
         left = end - time.monotonic()
         try:
             code = process.wait(max(0.1, left * (1 - AHEAD)))
         except subprocess.TimeoutExpired:
             if left < NEAR:
-                end = time.monotonic() + (GRACE if goes_on(args, client) else NEAR)
+                end = time.monotonic() + (GRACE if goes_on(args, client, hold) else NEAR)
         else:
             child.process = None
             return code if code >= 0 else BY_SIGNAL - code
 
 
-def goes_on(args: argparse.Namespace, client: Client) -> bool:
+def goes_on(args: argparse.Namespace, client: Client, hold: str | None) -> bool:
     """Have the release go on, unless somebody has ended it; False also where no daemon answers, as while it is restarted."""
     try:
         state = client.get("/api/v1/release", ask.PATIENCE).json()["state"]
     except (Unreachable, *ask.STRANGE):
         return False
-    return state == "released" and isinstance(asked(args, client, GRACE), dict)
+    return state == "released" and isinstance(asked(args, client, GRACE, hold), dict)
 
 
-def take_up(args: argparse.Namespace, client: Client) -> None:
-    """Have the GPUs taken up again; what is in the way does not change what the command has returned."""
+def take_up(args: argparse.Namespace, client: Client, hold: str | None) -> None:
+    """Have the GPUs taken up again, where nobody else wants them released; what is in the way does not change our exit code."""
     try:
-        resumed(args, client, sys.stderr)
+        resumed(args, client, sys.stderr, hold)
     except (Unreachable, ask.DeclinedError) as error:
         print(f"{PLACE}: the GPUs stay released until the time is over: {error}", file=sys.stderr)
     except ask.STRANGE:

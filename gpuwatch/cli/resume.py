@@ -1,22 +1,28 @@
 """Take the GPUs up again after `gpuwatch release`, and say what has changed: driver, GPUs, VBIOS, MIG layout.
 
-That it is not stored yet, since the disk does not answer, is said.
+That ends every release, also that of a command which still runs. That it is not stored yet, since the disk does not answer, is
+said.
+
 Exit code 1: the daemon refuses, or the driver is not back; 2: something in the command is wrong; 3: no daemon answers.
 
 example: gpuwatch resume
 """
 
 import argparse
+import json
 import sys
 import time
 from typing import TextIO
 
 from gpuwatch.cli import OUR_FAULT, ask
+from gpuwatch.cli.status import of_release
 from gpuwatch.client import Client
 from gpuwatch.model.escape import printable
 
 PLACE = "gpuwatch resume"
 WAIT = 90.0  # seconds until a driver that does not come back is told of; without persistence mode each GPU takes seconds
+WAITS = ("attaching", "unknown")  # unknown: the daemon has just been started, and takes the end into account
+NOT_BACK = {"released": "somebody has released them again", "unknown": "the daemon cannot read yet whether they are released"}
 PAUSE = 0.3  # seconds between two questions
 
 
@@ -30,22 +36,26 @@ def run(args: argparse.Namespace) -> int:
     return ask.conversation(PLACE, lambda: resumed(args, ask.client(args), sys.stdout))
 
 
-def resumed(args: argparse.Namespace, client: Client, out: TextIO) -> int:
-    """Ask, and say what has changed; raises what `ask.conversation` takes."""
-    answer = ask.granted(args, PLACE, client.post("/api/v1/resume", b"{}", ask.PATIENCE), changes=True).json()
+def resumed(args: argparse.Namespace, client: Client, out: TextIO, hold: str | None = None) -> int:
+    """Ask, and say what has changed; raises what `ask.conversation` takes. A `hold` is ended alone: others may go on."""
+    body = json.dumps({} if hold is None else {"hold": hold}).encode()
+    answer = ask.granted(args, PLACE, client.post("/api/v1/resume", body, ask.PATIENCE), changes=True).json()
     if not answer.get("stored", True):
         words = "it is not stored yet, the disk does not answer: a restart of the daemon would release them again"
         print(f"{PLACE}: {words}", file=sys.stderr)
+    none = "the GPUs were not released" if hold is None else "somebody had the GPUs taken up before"
     if not answer["was_released"] and answer["state"] == "attached":
-        print("the GPUs were not released", file=out)
+        print(none, file=out)
         return 0
     end = time.monotonic() + WAIT
-    while answer["state"] == "attaching" and time.monotonic() < end:
+    while answer["state"] in WAITS and time.monotonic() < end:
         time.sleep(PAUSE)
         answer = client.get("/api/v1/release", ask.PATIENCE).json()
+    if answer["state"] == "released" and hold is not None:
+        print(printable(f"the GPUs stay {of_release(answer, time.time())}", 400), file=out)
+        return 0
     if answer["state"] != "attached":
-        words = "somebody has released them again" if answer["state"] == "released" else "they do not answer yet"
-        print(f"{PLACE}: the GPUs are not back: {words}", file=sys.stderr)
+        print(f"{PLACE}: the GPUs are not back: {NOT_BACK.get(answer['state'], 'they do not answer yet')}", file=sys.stderr)
         return OUR_FAULT
-    print(f"the GPUs are read again: {printable(answer['found'], 400)}", file=out)
+    print(f"the GPUs are read again: {printable(answer['found'], 400)}" if answer["found"] else none, file=out)
     return OUR_FAULT if answer["found"].startswith("the driver is not back") else 0

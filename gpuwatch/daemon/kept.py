@@ -2,6 +2,8 @@
 
 import logging
 import time
+from collections.abc import Collection, Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -15,16 +17,43 @@ from gpuwatch.model.target import Target
 log = logging.getLogger("gpuwatch")
 
 STATE, VERSION = "release", 1
+PEOPLE = ""  # whose hold lasts until its time, or until a person resumes
 OF_GPUS = (Matcher(name="gpu", value="", is_equal=False),)
 
 
+class Ticket(Protocol):
+    """A commit under way."""
+
+    def wait(self, seconds: float) -> bool: ...
+
+
+class Store(Protocol):
+    """Where it is kept."""
+
+    @property
+    def remembers(self) -> bool: ...
+
+    def load_state(self, name: str) -> tuple[int, bytes] | None: ...
+
+    def save_state(self, name: str, version: int, blob: bytes) -> Ticket: ...
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Somebody wants the GPUs released until then."""
+
+    by: str
+    until: float
+
+
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """A release, as it is stored. `is_over`: the GPUs are taken up again; `is_told`: and what has changed was told."""
+    """A release, as it is stored. `is_over`: the GPUs are taken up again; `is_told`: and what has changed was told.
+
+    It lasts as long as one of its `holds`, which are by name: that of a command, which drops it at its end, or that of PEOPLE.
+    There is always one.
+    """
 
     since: float  # wall clock, as all times here
-    until: float
-    by: str
-    asked_at: float | None = None  # when it was last asked for; later than `since`: somebody wants it besides who began it
+    holds: Mapping[str, Hold]
     before: attached.Snapshot
     is_over: bool = False
     ended_by: str = ""
@@ -32,6 +61,21 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     is_told: bool = False
     waits_for: str = ""  # the installer for which it goes on beyond its time
     is_void: bool = False  # the wall clock went back behind its end: when it was explains nothing any more
+
+    @property
+    def until(self) -> float:
+        """Until when it lasts."""
+        return max(hold.until for hold in self.holds.values())
+
+    @property
+    def by(self) -> str:
+        """Of those who want it, who did so first."""
+        return next(iter(self.holds.values())).by
+
+
+def left(kept: Kept, wall: float, dropped: Collection[str] = ()) -> dict[str, float]:
+    """Return how long each hold still lasts (under 0: it is over): never longer than asked for, whatever the clock has done."""
+    return {name: min(hold.until - wall, hold.until - kept.since) for name, hold in kept.holds.items() if name not in dropped}
 
 
 def of_driver(kept: Kept, wall: float, since: float) -> Reading:
@@ -69,8 +113,8 @@ def read(stored: tuple[int, bytes] | None) -> Kept | None:
         return None
     version, blob = stored
     try:
-        if version == VERSION:
-            return msgspec.msgpack.decode(blob, type=Kept)
+        if version == VERSION and (kept := msgspec.msgpack.decode(blob, type=Kept)).holds:
+            return kept
     except msgspec.MsgspecError:
         pass
     log.warning("whether the GPUs were released cannot be read: they are taken up")

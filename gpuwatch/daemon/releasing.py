@@ -4,6 +4,9 @@ While the GPUs are released no process of ours has a device open, what was read 
 subjects rest, and nothing about GPUs is told. A release that outlives its time lasts on, five minutes at a time, while an
 installer is at work: attaching then would get into its way, and the driver that is missing is no fault.
 
+It lasts as long as anybody wants it: a command drops its own hold when it ends, a person who resumes ends all. What is asked for
+before the alert memory can be read, and what an earlier run left, become one release then.
+
 The last release is remembered when it is over: what the kernel log tells of its time may come late, and after a restart again
 (`detectors/released.py`). A wall clock that is set meanwhile takes the start along; one that goes back behind the end makes the
 time of the release void, since that is passed once more: an error too much is better than one too few.
@@ -20,7 +23,8 @@ from gpuwatch import catalogue
 from gpuwatch.catalogue.gpu import DCGM, DRIVER, GPUS
 from gpuwatch.catalogue.host import PCI
 from gpuwatch.daemon import attached
-from gpuwatch.daemon.kept import STATE, VERSION, Kept, clock_time, of_driver, read, silence
+from gpuwatch.daemon.kept import PEOPLE, STATE, VERSION, Hold, Kept, Store, Ticket, clock_time, left, of_driver, read, silence
+from gpuwatch.daemon.seen import Seen
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.escape import printable
@@ -39,23 +43,7 @@ CLOSING = 2.0  # seconds in which the worker processes have ended, unless one is
 STORED = 1.0  # seconds that the disk may take beyond that
 LOOK = 0.25  # seconds between two looks at the clock
 STEP = 1.0  # seconds by which the wall clock has to be off to have been set
-
-
-class Ticket(Protocol):
-    """A commit under way."""
-
-    def wait(self, seconds: float) -> bool: ...
-
-
-class Store(Protocol):
-    """Where it is kept."""
-
-    @property
-    def remembers(self) -> bool: ...
-
-    def load_state(self, name: str) -> tuple[int, bytes] | None: ...
-
-    def save_state(self, name: str, version: int, blob: bytes) -> Ticket: ...
+HOLDS = 64  # at one time; who comes beyond that shares that of people, which lasts until its time
 
 
 class Board(Protocol):
@@ -111,36 +99,37 @@ class Releasing:
     ) -> None:
         self._workers, self._board, self._engine, self._silences = workers, board, engine, silences
         self._store, self._clock, self._happened, self._at_work = store, clock, happened, at_work
+        self._seen = Seen(store)
         self._lock = threading.RLock()
         self._kept: Kept | None = None
         self._last: Kept | None = None  # the one before, which is over and told
         self._since = 0.0  # monotonic: since then it is released
+        self._ends: dict[str, float] = {}  # monotonic: until when each hold lasts
         self._until = 0.0  # monotonic: until then it is released, or since then attaching
         self._up_since: float | None = None  # monotonic: the driver is well again
         self._words = ""  # what the last attaching found
-        self._recalled = False  # what an earlier run left has been taken up, or overtaken
+        self._recalled = False  # what an earlier run left has been taken up, or overtaken; until then nothing is stored
+        self._dropped: set[str] = set()  # holds that what an earlier run left may have
         self._stopping = threading.Event()
         self._changed = threading.Event()  # there is a time to watch, or nothing any more
         self._thread = threading.Thread(target=self._run, name="release", daemon=True)
 
     # --- what people ask for ----------------------------------------------------------------------------------------
 
-    def release(self, seconds: float, by: str) -> dict[str, Any]:
-        """Let go of every GPU for this long, or longer where that was wanted before; says who could not be ended."""
-        began = self._clock.mono()
+    def release(self, seconds: float, by: str, hold: str = PEOPLE) -> dict[str, Any]:
+        """Let go of every GPU for this long, or longer where this hold was for longer before; says who could not be ended."""
         with self._lock:
-            self._recalled = True
-            wall, before = self._clock.wall(), self._kept
+            began, wall, before = self._clock.mono(), self._clock.wall(), self._kept
             already = before is not None and not before.is_over
-            if before is not None and already:
-                left = max(seconds, self._until - began)
-                kept = msgspec.structs.replace(before, until=wall + left, asked_at=wall, waits_for="")
-            else:
-                left = seconds
-                seen = attached.snapshot(self._view()) if before is None else before.before  # else we have not seen them since
-                kept = Kept(since=wall, until=wall + seconds, by=by, asked_at=wall, before=seen)
-                self._since = began
-            self._take(kept, began + left)
+            if before is None or before.is_over:
+                seen = self._seen.before(self._view()) if before is None else before.before  # else we have not seen them since
+                before = Kept(since=wall, holds={}, before=seen)
+                self._since, self._ends = began, {}
+            ends = {name: end for name, end in self._ends.items() if end > began}
+            name = hold if hold in ends or len(ends) < HOLDS else PEOPLE
+            ends[name] = max(began + seconds, ends.get(name, began))
+            self._dropped.discard(hold)
+            kept = self._held(before, ends, by)
             ticket = self._keep()
             self._let_go()
         log.info("the GPUs are released until %s by %s", clock_time(kept.until, wall), printable(by))
@@ -148,34 +137,38 @@ class Releasing:
             continue
         if stuck:
             log.error("%s cannot be ended (it is stuck in the kernel) and still has GPUs open", ", ".join(stuck))
-        stored = ticket.wait(STORED)
+        stored = ticket is not None and ticket.wait(STORED)
         return {"already": already, "stuck": stuck, "stored": stored, **self.state(), "until": kept.until, "by": kept.by}
 
-    def resume(self, by: str) -> dict[str, Any]:
-        """Take the GPUs up again, and wait until that is stored; what has changed is known some seconds later (`state`)."""
+    def resume(self, by: str, hold: str | None = None) -> dict[str, Any]:
+        """Take the GPUs up again, and wait until that is stored; what has changed is known some seconds later (`state`).
+
+        With a `hold` only that is dropped: the GPUs are taken up where it was the last.
+        """
         ticket: Ticket | None = None
         with self._lock:
             was = self._kept is not None and not self._kept.is_over
-            if was:
+            if hold is not None:
+                ticket = self._drop(hold, by)
+            elif was:
+                self._recalled = True
                 ticket = self._attach(by)
             elif self._kept is not None or self._last is not None:  # somebody asks once more, perhaps since it was not stored
                 ticket = self._keep()
             elif not self._recalled:  # what an earlier run left cannot be read yet: it is ended all the same
                 self._recalled = True
                 ticket = self._store.save_state(STATE, VERSION, b"")
-        stored = ticket is None or ticket.wait(STORED)
+            is_known = self._recalled
+        stored = is_known if ticket is None else ticket.wait(STORED)
         return {"was_released": was, "stored": stored, **self.state()}
 
     def state(self) -> dict[str, Any]:
         """Return how it stands: `released`, `attaching`, `attached` and what that found, or `unknown`: not read after a start."""
         with self._lock:
             kept = self._kept
-            if not self._recalled:
-                return {"state": "unknown", "found": ""}
             if kept is None:
-                return {"state": "attached", "found": self._words}
-            asked = kept.since if kept.asked_at is None else kept.asked_at
-            facts = {"since": kept.since, "asked_at": asked, "until": kept.until, "by": kept.by, "waits_for": kept.waits_for}
+                return {"state": "attached", "found": self._words} if self._recalled else {"state": "unknown", "found": ""}
+            facts = {"since": kept.since, "until": kept.until, "by": kept.by, "waits_for": kept.waits_for}
             return {"state": "attaching" if kept.is_over else "released", **facts, "found": ""}
 
     # --- in its time ------------------------------------------------------------------------------------------------
@@ -195,7 +188,9 @@ class Releasing:
         self._recall()  # here too: a beat that remembers must not take Xids of a reset under release for stories
         with self._lock:
             self._void()
-            kept = self._kept
+            kept, mono = self._kept, self._clock.mono()
+            if kept is None and self._seen.is_due(mono):
+                self._seen.note(self._view(), mono)
             if kept is None:
                 return [] if self._last is None else [of_driver(self._last, wall, self._last.since)]
             if kept.is_over:
@@ -214,27 +209,48 @@ class Releasing:
                 self._stopping.wait(10.0)
 
     def _recall(self) -> None:
-        """Take up what an earlier run left, once it can be read."""
+        """Take up what an earlier run left, once it can be read; what this one was asked for by then is part of it."""
         with self._lock:
             if self._recalled or not self._store.remembers:
                 return
             self._recalled = True
-            kept = read(self._store.load_state(STATE))
-            if kept is None:
-                return
-            if kept.is_told:
-                self._last = kept
-                return
-            wall, mono = self._clock.wall(), self._clock.mono()
-            self._since = mono - max(0.0, wall - kept.since)
-            left = min(kept.until - wall, kept.until - kept.since)
-            if kept.is_over:
+            self._seen.recall()
+            old, is_new = read(self._store.load_state(STATE)), self._kept is None and self._last is None
+            is_owed = old is not None and not old.is_told
+            if self._kept is not None:
+                older = old.before if old is not None and is_owed else attached.Snapshot()
+                before = next((one for one in (older, self._kept.before, self._seen.last) if one.driver), older)
+                self._kept = msgspec.structs.replace(self._kept, before=before)
+            if old is not None and not old.is_over:
+                self._rejoin(old)
+            elif old is not None and is_owed and is_new:
                 self._engine.resting = SUBJECTS
-                self._take(kept, mono)
+                self._take(old, self._clock.mono())
+            elif is_new:
+                self._last = old
                 return
-            self._take(msgspec.structs.replace(kept, until=wall + left), mono + left)
-            log.info("the GPUs are still released, until %s by %s", clock_time(wall + left, wall), printable(kept.by))
-            self._let_go()
+            self._keep()
+
+    def _rejoin(self, old: Kept) -> None:
+        """Have a release of an earlier run go on, with what this one was asked for, unless all its holds were dropped by now."""
+        wall, mono = self._clock.wall(), self._clock.mono()
+        ends = {name: mono + rest for name, rest in left(old, wall, self._dropped).items()}
+        own = None if self._kept is None or self._kept.is_over else self._kept
+        if not ends:
+            if self._kept is None:
+                self._engine.resting, self._kept = SUBJECTS, old
+                self._attach("its command")
+            return
+        joined = old
+        if own is not None:
+            ends |= {name: max(end, ends.get(name, end)) for name, end in self._ends.items()}
+            joined = msgspec.structs.replace(
+                old, since=min(old.since, own.since), holds={**own.holds, **old.holds}, before=own.before
+            )
+        self._since = mono - max(0.0, wall - joined.since)
+        kept = self._held(joined, ends, waits_for=old.waits_for if own is None else "")
+        log.info("the GPUs are still released, until %s by %s", clock_time(kept.until, wall), printable(kept.by))
+        self._let_go()
 
     def _pass(self) -> None:
         """End a release whose time has come, unless an installer is at work: to ask that may hang, and so nobody waits for it."""
@@ -249,8 +265,7 @@ class Releasing:
             if not who:
                 self._attach("its time")
                 return
-            now = self._clock.wall()
-            self._take(msgspec.structs.replace(kept, until=now + GRACE, waits_for=who), self._clock.mono() + GRACE)
+            self._held(kept, dict.fromkeys(self._ends, self._clock.mono() + GRACE), waits_for=who)
             self._keep()
         if who != kept.waits_for:
             log.info("the time of the release is over, and %s is at work: it lasts on, 5 minutes at a time", printable(who))
@@ -265,7 +280,21 @@ class Releasing:
         assert self._kept is not None
         self._board.post(of_driver(self._kept, self._clock.wall(), self._began(self._kept)), self._clock.mono())
 
-    def _attach(self, by: str) -> Ticket:
+    def _drop(self, hold: str, by: str) -> Ticket | None:
+        """Let somebody not want it any more; it goes on while others do."""
+        if not self._recalled:
+            self._dropped.add(hold)
+        kept = self._kept
+        if kept is None or kept.is_over or hold not in kept.holds:
+            return None
+        ends = {name: end for name, end in self._ends.items() if name != hold}
+        if not any(end > self._clock.mono() for end in ends.values()):
+            return self._attach(by)
+        kept = self._held(kept, ends, waits_for=kept.waits_for)
+        log.info("the GPUs stay released until %s by %s", clock_time(kept.until, self._clock.wall()), printable(kept.by))
+        return self._keep()
+
+    def _attach(self, by: str) -> Ticket | None:
         assert self._kept is not None
         since, now = self._began(self._kept), self._clock.wall()
         over = msgspec.structs.replace(self._kept, since=since, is_over=True, ended_by=by, ended_at=now, waits_for="")
@@ -305,9 +334,18 @@ class Releasing:
             )
         )
         log.info("after the release: %s", self._words)
+        self._seen.note(view, mono)
         self._take(None, 0.0)
         self._last = msgspec.structs.replace(kept, is_told=True)
         self._keep()
+
+    def _held(self, kept: Kept, ends: dict[str, float], by: str = "", waits_for: str = "") -> Kept:
+        """Have a release last until these ends of its holds, a new one of which is by whoever asks."""
+        ahead = self._clock.wall() - self._clock.mono()
+        holds = {name: Hold(kept.holds[name].by if name in kept.holds else by, end + ahead) for name, end in ends.items()}
+        kept, self._ends = msgspec.structs.replace(kept, holds=holds, waits_for=waits_for), ends
+        self._take(kept, max(ends.values()))
+        return kept
 
     def _take(self, kept: Kept | None, until: float) -> None:
         self._kept, self._until, self._up_since = kept, until, None
@@ -333,7 +371,10 @@ class Releasing:
         self._keep()
         log.info("the clock was set back behind the end of the last release: what the kernel log tells is not explained by that")
 
-    def _keep(self) -> Ticket:
+    def _keep(self) -> Ticket | None:
+        """Store it, unless that would overwrite what an earlier run left and nobody has read yet."""
+        if not self._recalled:
+            return None
         return self._store.save_state(STATE, VERSION, msgspec.msgpack.encode(self._kept or self._last))
 
     def _stuck(self) -> list[str]:

@@ -137,6 +137,15 @@ class Host:
         """Wait until it stands so."""
         until(lambda: self.state() == state)
 
+    def lasts(self) -> tuple[str, float, str]:
+        """Return how it stands, how long it still lasts, and by whom it is."""
+        state = self.releasing.state()
+        return state["state"], round(state["until"] - self.clock.wall(), 3), state["by"]
+
+    def until_began(self, wall: float) -> None:
+        """Wait until it is known to have begun then."""
+        until(lambda: self.releasing.state()["since"] == wall)
+
     def driver(self) -> str:
         """Return the state of the driver, "" for none."""
         self.beat()

@@ -33,19 +33,22 @@ VIEWS = tuple(page_view.big_host(beat) for beat in range(4))  # making one costs
 
 
 class Releasing:
-    """GPUs that can be released; what was asked for is noted."""
+    """GPUs that can be released; what was asked for is noted, and for which hold."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, float, str]] = []
+        self.holds: list[str | None] = []
 
-    def release(self, seconds: float, by: str) -> dict[str, Any]:
+    def release(self, seconds: float, by: str, hold: str = "") -> dict[str, Any]:
         """Note it."""
         self.asked.append(("release", seconds, by))
+        self.holds.append(hold)
         return {"already": False, "stuck": [], "stored": True, **self.state()}
 
-    def resume(self, by: str) -> dict[str, Any]:
+    def resume(self, by: str, hold: str | None = None) -> dict[str, Any]:
         """Note it."""
         self.asked.append(("resume", 0.0, by))
+        self.holds.append(hold)
         return {"was_released": True, **self.state()}
 
     def state(self) -> dict[str, Any]:

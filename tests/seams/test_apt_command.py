@@ -1,47 +1,27 @@
-"""`gpuwatch apt` against a real server whose daemon has just been started: what was released before is not known at first."""
+"""`gpuwatch apt` against a real server: it ends what it has asked for itself, and nothing that somebody else wants."""
 
 import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpuwatch.cli import main
-from gpuwatch.cli.apt import UNKNOWN
+from gpuwatch.cli.apt import HOLD
 from tests.fakes.web import Answers, Releasing, Served, serving
 
-SINCE = 1_700_000_000.5
-
-
-class Starting(Releasing):
-    """GPUs of which it is known only after some questions whether they are released."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.unknown = 0
-
-    def release(self, seconds: float, by: str) -> dict[str, Any]:
-        """Let go."""
-        return {**super().release(seconds, by), "since": SINCE}
-
-    def state(self) -> dict[str, Any]:
-        """Say that they are released, once that is known."""
-        self.unknown -= 1
-        return (
-            {"state": "unknown", "found": ""} if self.unknown >= 0 else {"state": "released", "since": SINCE, "asked_at": SINCE}
-        )
+DRIVER = b"/var/cache/nvidia-driver-550_550.90.07_amd64.deb\n"
 
 
 @pytest.fixture
-def gpus() -> Starting:
+def gpus() -> Releasing:
     """Return the GPUs of the host."""
-    return Starting()
+    return Releasing()
 
 
 @pytest.fixture
-def served(tmp_path: Path, gpus: Starting) -> Iterator[Served]:
+def served(tmp_path: Path, gpus: Releasing) -> Iterator[Served]:
     """Return a running server."""
     answers = Answers()
     answers.releasing = gpus
@@ -49,28 +29,54 @@ def served(tmp_path: Path, gpus: Starting) -> Iterator[Served]:
         yield running
 
 
-def apt(served: Served, mark: Path, when: str) -> None:
+@pytest.fixture
+def mark(tmp_path: Path) -> Path:
+    """Return where the mark is."""
+    return tmp_path / "mark"
+
+
+def apt(place: Path, mark: Path, when: str) -> None:
     """Run a hook."""
-    assert main(["apt", when, "--socket", str(served.path), "--mark", str(mark)]) == 0
+    assert main(["apt", when, "--socket", str(place), "--mark", str(mark)]) == 0
 
 
-def test_a_release_that_is_known_only_after_some_questions_is_ended_all_the_same(
-    served: Served, gpus: Starting, tmp_path: Path
+def packages(monkeypatch: pytest.MonkeyPatch, lines: bytes) -> None:
+    """Have apt name these."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
+
+
+def test_packages_of_the_driver_are_installed_under_a_hold_that_ends_with_them(
+    served: Served, gpus: Releasing, mark: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mark = tmp_path / "mark"
-    mark.write_text(f"{SINCE}")
-    gpus.unknown = 2
-    apt(served, mark, "after")
-    assert ([what for what, *_ in gpus.asked], mark.exists()) == (["resume"], False)
+    for _ in range(2):  # apt may call dpkg more than once
+        packages(monkeypatch, DRIVER)
+        apt(served.path, mark, "before")
+    assert mark.exists()
+    apt(served.path, mark, "after")
+    apt(served.path, mark, "after")
+    done = [(what, hold) for (what, *_), hold in zip(gpus.asked, gpus.holds, strict=True)]
+    assert (done, mark.exists()) == ([("release", HOLD), ("release", HOLD), ("resume", HOLD)], False)
 
 
-def test_a_release_that_may_be_a_persons_is_asked_for_and_not_ended(
-    served: Served, gpus: Starting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_other_packages_are_nothing_to_us(served: Served, gpus: Releasing, mark: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages(monkeypatch, b"/var/cache/nvidia-container-toolkit_1_amd64.deb\n")
+    apt(served.path, mark, "before")
+    apt(served.path, mark, "after")
+    assert (gpus.asked, mark.exists()) == ([], False)
+
+
+def test_what_may_have_been_released_though_no_answer_came_is_ended_too(
+    served: Served, gpus: Releasing, mark: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mark = tmp_path / "mark"
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"/var/cache/nvidia-driver-550_550.90.07_amd64.deb\n")))
-    gpus.unknown = 2
-    apt(served, mark, "before")
-    assert mark.read_text() == UNKNOWN
-    apt(served, mark, "after")
-    assert ([what for what, *_ in gpus.asked], mark.exists()) == (["release"], False)
+    packages(monkeypatch, DRIVER)
+    apt(mark.parent / "nobody", mark, "before")
+    apt(served.path, mark, "after")
+    assert (gpus.holds, mark.exists()) == ([HOLD], False)
+
+
+def test_where_no_mark_can_be_made_nothing_is_released(
+    served: Served, gpus: Releasing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages(monkeypatch, DRIVER)
+    apt(served.path, tmp_path / "no" / "folder", "before")
+    assert gpus.asked == []

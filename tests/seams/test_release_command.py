@@ -34,27 +34,29 @@ class Gpus(Releasing):
 
     def __init__(self) -> None:
         super().__init__()
-        self.now, self.already, self.stuck, self.stored = "attached", False, list[str](), True
+        self.now, self.others, self.stuck, self.stored = "attached", False, list[str](), True
         self.questions, self.found = 1, "driver 535.154.05, 4 GPUs, same UUIDs"
 
-    def release(self, seconds: float, by: str) -> dict[str, Any]:
+    def release(self, seconds: float, by: str, hold: str = "") -> dict[str, Any]:
         """Let go."""
-        super().release(seconds, by)
+        super().release(seconds, by, hold)
         self.now = "released"
-        return {"already": self.already, "stuck": self.stuck, "stored": self.stored, "until": 4e9, "by": by, **self.state()}
+        return {"already": self.others, "stuck": self.stuck, "stored": self.stored, **self.state(), "by": by}
 
-    def resume(self, by: str) -> dict[str, Any]:
-        """Take up."""
-        was, self.now = self.now == "released", "attaching" if self.now == "released" else self.now
-        super().resume(by)
+    def resume(self, by: str, hold: str | None = None) -> dict[str, Any]:
+        """Take up, unless others want them released."""
+        was, is_last = self.now == "released", hold is None or not self.others
+        self.now = "attaching" if was and is_last else self.now
+        super().resume(by, hold)
         return {"was_released": was, "stored": self.stored, **self.state()}
 
     def state(self) -> dict[str, Any]:
         """Return how it stands, and come nearer to the end."""
-        if self.now == "attaching":
+        if self.now in {"attaching", "unknown"}:
             self.questions -= 1
-            self.now = "attaching" if self.questions >= 0 else "attached"
-        return {"state": self.now, "found": self.found if self.now == "attached" else ""}
+            self.now = self.now if self.questions >= 0 else "attached"
+        who = {"until": 4e9, "by": "lena", "waits_for": ""} if self.now == "released" else {}
+        return {"state": self.now, "found": self.found if self.now == "attached" else "", **who}
 
 
 @pytest.fixture
@@ -92,6 +94,9 @@ def post(served: Served, path: str, body: bytes) -> Reply:
         (b'{"seconds": %d}' % (LONGEST + 1), "at most 604800 (7 days)"),
         (b'{"seconds": NaN}', "cannot be read"),
         (b'{"seconds": 60, "by": "root"}', "by: is not a known key"),
+        (b'{"seconds": 60, "hold": ""}', "hold: expected 1 to 64 letters"),
+        (b'{"seconds": 60, "hold": "%s"}' % (b"x" * 65), "hold: expected 1 to 64 letters"),
+        (b'{"seconds": 60, "hold": 7}', "hold: expected text"),
     ],
 )
 def test_what_cannot_be_a_release_is_refused_in_words_and_releases_nothing(
@@ -99,6 +104,28 @@ def test_what_cannot_be_a_release_is_refused_in_words_and_releases_nothing(
 ) -> None:
     reply = post(served, "/api/v1/release", body)
     assert (reply.status, words in reply.body.decode(), gpus.asked) == (400, True, []), reply.body
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"[]", "expected a table"),
+        (b'{"holds": "x"}', "holds: is not a known key"),
+        (b'{"hold": ""}', "hold: expected 1 to 64 letters"),
+        (b'{"hold": "a b"}', "hold: expected 1 to 64 letters"),
+    ],
+)
+def test_what_cannot_be_an_end_of_a_release_is_refused_in_words_and_ends_nothing(
+    served: Served, gpus: Gpus, body: bytes, words: str
+) -> None:
+    """Else a program that misspells its hold would end the release of everybody."""
+    reply = post(served, "/api/v1/resume", body)
+    assert (reply.status, words in reply.body.decode(), gpus.asked) == (400, True, []), reply.body
+
+
+@pytest.mark.parametrize(("body", "hold"), [(b"", None), (b"{}", None), (b'{"hold": "a-1"}', "a-1")])
+def test_the_end_of_a_release_is_that_of_all_or_of_one_hold(served: Served, gpus: Gpus, body: bytes, hold: str | None) -> None:
+    assert (post(served, "/api/v1/resume", body).status, gpus.holds) == (200, [hold])
 
 
 def test_over_tcp_without_a_password_nobody_may(served: Served, gpus: Gpus, capsys: Said) -> None:
@@ -146,11 +173,31 @@ def test_a_command_that_cannot_be_run_is_said_and_the_gpus_are_taken_up(
     assert ([what for what, _, _ in gpus.asked], command in capsys.readouterr().err) == (["release", "resume"], True)
 
 
-def test_a_command_under_somebody_elses_release_does_not_end_that(served: Served, gpus: Gpus, capsys: Said) -> None:
-    gpus.already = True
-    assert run(served, "release", "--", "true") == 0
-    assert [what for what, _, _ in gpus.asked] == ["release"]
-    assert "were released before this command, and stay so" in capsys.readouterr().err
+def test_a_command_ends_its_own_hold_alone_and_says_who_else_wants_them_released(
+    served: Served, gpus: Gpus, capsys: Said
+) -> None:
+    gpus.others = True
+    assert [run(served, "release", "--", "true") for _ in range(2)] == [0, 0]
+    one, same, other, again = gpus.holds
+    assert (one and one == same, other and other == again, one != other, gpus.now) == (True, True, True, "released")
+    assert capsys.readouterr().err.count("the GPUs stay released until 2096-10-02 07:06 by lena\n") == 2
+    assert (run(served, "resume"), gpus.holds[-1]) == (0, None)  # a person ends all
+
+
+def test_a_command_whose_release_somebody_has_ended_says_so(served: Served, gpus: Gpus, capsys: Said) -> None:
+    def end() -> None:
+        assert post(served, "/api/v1/resume", b"").status == 200
+
+    assert while_it_runs(served, end) == 0
+    assert "somebody had the GPUs taken up before\n" in capsys.readouterr().err
+
+
+def test_a_command_that_ends_while_the_daemon_starts_waits_for_what_comes_of_it(served: Served, gpus: Gpus, capsys: Said) -> None:
+    def start() -> None:
+        gpus.now, gpus.questions = "unknown", 3
+
+    assert while_it_runs(served, start) == 0
+    assert f"the GPUs are read again: {gpus.found}\n" in capsys.readouterr().err
 
 
 def test_a_command_is_not_begun_where_nothing_is_released(tmp_path: Path, served: Served) -> None:
@@ -162,26 +209,27 @@ def test_a_command_is_not_begun_where_nothing_is_released(tmp_path: Path, served
 
 
 def while_it_runs(served: Served, act: Callable[[], None], *words: str) -> int:
-    """Run the command with a shell that waits for `act` to be over."""
-    go_on = served.path.parent / "go-on"
+    """Run the command with a shell that waits for `act` to be over, which happens once the shell runs."""
+    began, go_on = (served.path.parent / name for name in ("began", "go-on"))
 
     def behind() -> None:
         try:
+            until(began.exists)
             act()
         finally:
             go_on.touch()
 
     thread = threading.Thread(target=behind)
     thread.start()
-    code = run(served, "release", *words, "--", "sh", "-c", f"until test -e {go_on}; do sleep 0.05; done")
+    code = run(served, "release", *words, "--", "sh", "-c", f"touch {began}; until test -e {go_on}; do sleep 0.05; done")
     thread.join()
     return code
 
 
 def test_a_release_goes_on_while_its_command_runs(served: Served, gpus: Gpus) -> None:
-    gpus.release = lambda seconds, by: {**Gpus.release(gpus, seconds, by), "until": 0.0}  # type: ignore[method-assign]  # over at once
-    assert while_it_runs(served, lambda: until(lambda: len(gpus.asked) >= 2)) == 0
-    assert [(what, seconds) for what, seconds, _ in gpus.asked] == [("release", 1800), ("release", 300), ("resume", 0)]
+    assert while_it_runs(served, lambda: until(lambda: len(gpus.asked) >= 2), "--for", "1s") == 0
+    assert [(what, seconds) for what, seconds, _ in gpus.asked] == [("release", 1), ("release", 300), ("resume", 0)]
+    assert len(set(gpus.holds)) == 1  # and it is its own that it makes longer
 
 
 def test_a_signal_that_would_end_us_is_passed_on_to_the_command(served: Served, gpus: Gpus) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -161,9 +162,34 @@ def by_itself(folder: Path) -> None:
             command.send_signal(signal.SIGTERM)
             assert command.wait(PATIENCE) == 128 + signal.SIGTERM
         assert daemon.status()["release"]["state"] == "attached"
+        at_once(daemon, folder)
         done = gpuwatch(daemon, "release", "--", "/nowhere/at-all")
         assert (done.returncode, daemon.status()["release"]["state"]) == (127, "attached"), done
         assert daemon.stop() == 0
+
+
+def at_once(daemon: Running, folder: Path) -> None:
+    """Of two commands at once, whichever ends first leaves the GPUs released for the other."""
+    for order in ((0, 1), (1, 0)):
+        with ExitStack() as stack:
+            commands = [stack.enter_context(waiting(daemon, folder / f"{order[0]}-{number}")) for number in range(2)]
+            said = []
+            for number in order:
+                (folder / f"{order[0]}-{number}" / "go-on").touch()
+                said.append(commands[number].communicate(timeout=PATIENCE)[1].splitlines()[-1])
+                assert commands[number].returncode == 0
+                assert daemon.status()["release"]["state"] == ("released" if number == order[0] else "attached"), said
+        assert [text.split()[:4] for text in said] == [["the", "GPUs", "stay", "released"], ["the", "GPUs", "are", "read"]]
+
+
+def waiting(daemon: Running, folder: Path) -> subprocess.Popen[str]:
+    """Start a command under release, and return once it runs; it ends when it is told to."""
+    folder.mkdir()
+    script = f"touch {folder}/began; for _ in $(seq 600); do test -e {folder}/go-on && exit; sleep 0.1; done"
+    line = [sys.executable, "-m", "gpuwatch", "release", "--socket", str(daemon.socket), "--", "sh", "-c", script]
+    command = subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    until((folder / "began").exists)
+    return command
 
 
 def a_reset(folder: Path) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from gpuwatch.catalogue.gpu import DRIVER, RELEASED_SINCE
 from gpuwatch.daemon.attached import Snapshot
 from gpuwatch.daemon.inbox import Inbox
-from gpuwatch.daemon.kept import STATE, VERSION, Kept
+from gpuwatch.daemon.kept import PEOPLE, STATE, VERSION, Hold, Kept
 from gpuwatch.daemon.releasing import Releasing
 from gpuwatch.model.alert import Incident, Transition
 from gpuwatch.model.finding import Evidence, Findings
@@ -93,7 +93,7 @@ class Rooms:
 def test_the_first_beat_that_remembers_knows_when_the_gpus_were_released(clock: FakeClock) -> None:
     """Else the Xids of a reset under release, which it judges, would become stories."""
     since = clock.wall() - 60
-    rooms = Rooms(Kept(since=since, until=since + 600, by="root", before=Snapshot()))
+    rooms = Rooms(Kept(since=since, holds={PEOPLE: Hold("root", since + 600)}, before=Snapshot()))
     board, threads = Board({}), set(threading.enumerate())
     releasing = Releasing(
         [],

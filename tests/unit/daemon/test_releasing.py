@@ -68,22 +68,6 @@ def test_a_second_release_makes_it_longer_and_never_shorter(host: Host) -> None:
     assert (answer["already"], answer["until"], answer["by"]) == (True, ends + 3600, "root")
 
 
-def test_when_a_release_was_last_asked_for_is_known_over_a_restart(host: Host) -> None:
-    def asked() -> float:
-        state = host.releasing.state()
-        return float(state["asked_at"] - state["since"])
-
-    host.installer = "nvidia-installe (pid 7)"
-    host.releasing.release(60, "root")
-    host.clock.forward(61)
-    until(lambda: host.releasing.state()["waits_for"])
-    assert asked() == 0  # to last on is nobody's wish
-    host.releasing.release(60, "root")
-    assert asked() == 61
-    host.restart()
-    assert asked() == 61
-
-
 def test_while_an_installer_is_at_work_it_lasts_on_in_steps(host: Host) -> None:
     host.installer = "nvidia-installe (pid 7)"
     host.releasing.release(60, "root")

@@ -1,0 +1,88 @@
+"""Several want the GPUs released at once: it lasts until nobody does any more."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from gpuwatch.daemon.releasing import HOLDS, SUBJECTS
+from tests.fakes.letting_go import Host
+from tests.fakes.until import until
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    """Return a host with a daemon that has just started."""
+    with ExitStack() as stack:
+        yield Host(stack)
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_of_several_commands_the_last_to_end_gives_the_gpus_back(host: Host, first: str, *, restarts: bool) -> None:
+    host.releasing.release(1800, "ann", "a")
+    host.clock.forward(2)
+    host.releasing.release(1800, "bob", "b")
+    host.clock.forward(2)
+    host.releasing.resume("x", first)
+    assert host.lasts() == (("released", 1798, "bob") if first == "a" else ("released", 1796, "ann"))
+    assert (host.crew.is_paused, host.told.resting) == (True, SUBJECTS)
+    if restarts:
+        host.restart()
+    host.releasing.resume("x", first)  # twice is once
+    assert host.state() == "released"
+    answer = host.releasing.resume("x", "b" if first == "a" else "a")
+    assert (answer["was_released"], answer["stored"], host.state()) == (True, True, "attaching")
+
+
+def test_the_end_of_a_command_does_not_end_what_a_person_has_asked_for_meanwhile(host: Host) -> None:
+    host.releasing.release(1800, "root", "a")
+    host.clock.forward(2)
+    host.releasing.release(8 * 3600, "lena")
+    host.releasing.resume("root", "a")
+    assert host.lasts() == ("released", 8 * 3600, "lena")
+    host.releasing.release(24 * 3600, "root", "b")
+    host.releasing.resume("root", "b")  # and a longer one of a command leaves it as long as it was
+    assert host.lasts() == ("released", 8 * 3600, "lena")
+    host.clock.forward(8 * 3600 + 1)
+    host.until("attaching")
+
+
+def test_a_person_ends_what_commands_want_and_their_ends_do_nothing_to_the_next_release(host: Host) -> None:
+    host.releasing.release(1800, "root", "a")
+    host.releasing.release(1800, "root", "b")
+    host.releasing.resume("lena")
+    assert host.state() == "attaching"
+    host.releasing.release(600, "lena")
+    for hold in ("a", "b"):
+        assert host.releasing.resume("root", hold)["state"] == "released"
+    assert host.lasts() == ("released", 600, "lena")
+
+
+def test_a_command_whose_time_is_over_is_waited_for_by_nobody(host: Host) -> None:
+    host.releasing.release(60, "root", "killed")
+    host.releasing.release(600, "root", "a")
+    host.clock.forward(61)
+    host.releasing.resume("root", "a")
+    assert host.state() == "attaching"
+
+
+def test_while_an_installer_is_at_work_the_end_of_the_only_command_ends_it_at_once(host: Host) -> None:
+    host.installer = "a package manager"
+    host.releasing.release(60, "root", "apt")
+    host.clock.forward(61)
+    until(lambda: host.releasing.state()["waits_for"])
+    host.restart()
+    assert host.releasing.state()["waits_for"] == "a package manager"
+    host.releasing.resume("root", "apt")
+    assert host.state() == "attaching"
+
+
+def test_holds_are_bounded_and_those_beyond_last_until_their_time(host: Host) -> None:
+    for number in range(HOLDS + 5):
+        host.releasing.release(600, "root", str(number))
+    for number in range(HOLDS + 5):
+        host.releasing.resume("root", str(number))
+    assert host.state() == "released"
+    host.clock.forward(601)
+    host.until("attaching")
