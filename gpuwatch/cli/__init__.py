@@ -7,6 +7,7 @@ Exit codes: 0 fine, 1 our fault or a found problem, 2 the caller's mistake, 3 da
 import argparse
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -31,6 +32,7 @@ COMMANDS = {
 OUR_FAULT = 1
 CALLERS_MISTAKE = 2
 NOT_REACHABLE = 3
+NEGATIVE = re.compile(r"-\d\S*", re.ASCII)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,9 +74,22 @@ def dispatch(words: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add(parser)
-    args = parser.parse_args(words[1:])
+    args = parser.parse_args(joined(words[1:]))
     try:
         return int(module.run(args))
     except ConfigError as error:  # a file is named in it; an option is one of this command
         print(f"gpuwatch {name}: {error}" if error.place.startswith("--") else error, file=sys.stderr)
         return CALLERS_MISTAKE
+
+
+def joined(words: Sequence[str]) -> list[str]:
+    """Return the words with `--since -1h` as `--since=-1h`: argparse takes -1h for an option, and says that a value lacks."""
+    found: list[str] = []
+    for place, word in enumerate(words):
+        if word == "--":  # what follows is somebody else's
+            return [*found, *words[place:]]
+        if found and found[-1].startswith("--") and "=" not in found[-1] and NEGATIVE.fullmatch(word):
+            found[-1] += f"={word}"
+        else:
+            found.append(word)
+    return found

@@ -1,10 +1,14 @@
 """List what driver and kernel have told, or read a saved kernel log.
 
 A running daemon is asked for what it has stored. `--file` needs none: it reads a log in any form (dmesg, journalctl, syslog, raw
-/dev/kmsg, also packed by gzip, bzip2 or xz; `-` is standard input) and says what belongs together and what to do about it.
+/dev/kmsg, also packed by gzip, bzip2 or xz; `-` is standard input) and says what belongs together and what to do
+about it.
+
+A time is how long ago (6h, 7d), a date in this host's time zone ("2024-05-01 14:00") or with its own (2024-05-01T14:00:00Z), or
+seconds since 1970; of an hour that comes twice in autumn the first is meant, and lines of both have their offset.
 
 Exit code 0: fine; 1: a log tells of something that needs a person; 2: a wrong option or file, or a log with errors of the driver
-of which none can be read; 3: no daemon answers.
+of which none can be read; 3: no daemon answers, or it cannot read its history.
 
 example: gpuwatch events --since 24h
 example: dmesg | gpuwatch events --file -
@@ -30,18 +34,18 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from gpuwatch.cli import ask
-from gpuwatch.cli.happened import line, when
+from gpuwatch.cli import NOT_REACHABLE, ask
+from gpuwatch.cli.happened import instant, line, when
 from gpuwatch.config import ConfigError
 from gpuwatch.detectors.stories import Story, retold
 from gpuwatch.export.events import Told, told
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.escape import printable
 from gpuwatch.model.event import Event
-from gpuwatch.model.quantity import duration
 from gpuwatch.sources.kernel import Dating, Saved, lines, saved_events
 
 PLACE = "gpuwatch events"
+PLAIN = {**ask.WRONG, 503: NOT_REACHABLE}  # answers whose words are for whoever asks
 ERRORS = ("NVRM: Xid (", "SXid (PCI:", "fallen off the bus")  # what tells of an error of the driver, whatever stands before it
 READ = frozenset({"xid", "sxid", "off_bus"})  # what comes of these
 PACKED: Mapping[bytes, Callable[[Any], Any]] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}  # by their start
@@ -49,7 +53,8 @@ PACKED: Mapping[bytes, Callable[[Any], Any]] = {b"\x1f\x8b": gzip.open, b"BZ": b
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--since", metavar="TIME", help="how long ago, such as 24h or 7d (default: everything)")
+    parser.add_argument("--since", metavar="TIME", help="from when on (default: everything)")
+    parser.add_argument("--until", metavar="TIME", help="until when (default: now)")
     parser.add_argument("--gpu", metavar="GPU", help="only those of this GPU: its index, UUID or PCI address")
     parser.add_argument("--limit", type=int, default=1000, metavar="N", help="the newest N (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -59,33 +64,22 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask the daemon, or read the file, and print it."""
-    since = ago(args.since)
     if not 1 <= args.limit <= 10_000:
         raise ConfigError("--limit", "", f"expected a number from 1 to 10000, got {args.limit}")
     if args.file is None:
-        return of_daemon(args, since)
-    if args.since is not None or args.gpu is not None:
-        raise ConfigError("--file", "", "a saved log is read whole: --since and --gpu are for a daemon")
+        return of_daemon(args)
+    if any(one is not None for one in (args.since, args.until, args.gpu)):
+        raise ConfigError("--file", "", "a saved log is read whole: --since, --until and --gpu are for a daemon")
     return of_file(args)
 
 
-def ago(text: str | None) -> float | None:
-    """Return the wall time that is so long ago; raises ConfigError."""
-    if text is None:
-        return None
-    try:
-        return time.time() - duration(text)
-    except ValueError as error:
-        raise ConfigError("--since", "", str(error)) from None
-
-
-def of_daemon(args: argparse.Namespace, since: float | None) -> int:
+def of_daemon(args: argparse.Namespace) -> int:
     """Ask the daemon."""
-    asked = {"limit": str(args.limit), "since": since, "gpu": args.gpu}
-    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    times = {name: instant(f"--{name}", text) for name in ("since", "until") if (text := getattr(args, name)) is not None}
+    query = urlencode({"limit": str(args.limit), **times} | ({} if args.gpu is None else {"gpu": args.gpu}))
 
     def talk() -> list[Told]:
-        reply = ask.granted(args, PLACE, ask.client(args).get(f"/api/v1/events?{query}"))
+        reply = ask.granted(args, PLACE, ask.client(args).get(f"/api/v1/events?{query}", ask.PATIENCE), plain=PLAIN)
         return msgspec.convert(reply.json()["events"], list[Told])
 
     found = ask.conversation(PLACE, talk)

@@ -1,10 +1,14 @@
-"""How commands write a time, and what happened at it."""
+"""How commands read and write a time, and what happened at it."""
 
+import time
 from datetime import datetime
 
+from gpuwatch.config import ConfigError
 from gpuwatch.export.events import Told
 from gpuwatch.model.escape import printable
 from gpuwatch.model.event import WHILE_RELEASED
+from gpuwatch.model.moment import moment
+from gpuwatch.model.quantity import DURATION, duration
 
 WORDS = 120  # characters of the raw line that a line of ours shows
 
@@ -19,8 +23,24 @@ def line(one: Told, at: str = "") -> str:
 
 
 def when(at: float) -> str:
-    """Write a time in the host's time zone; one that no calendar has, as a number."""
+    """Write a time in the host's time zone, with its offset where the hour comes twice; one that no calendar has, as a number."""
     try:
-        return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        local = datetime.fromtimestamp(at)  # noqa: DTZ006 - the host's zone is meant
+        is_twice = local.replace(fold=0).timestamp() != local.replace(fold=1).timestamp()
+        return (local.astimezone() if is_twice else local).isoformat(" ", "seconds")
     except (ValueError, OverflowError, OSError):
         return f"{at:.0f}"
+
+
+def instant(option: str, text: str) -> str:
+    """Return a time as the daemon takes it, a date of our time zone by its seconds; raises ConfigError.
+
+    How long ago it is counts from the daemon's now: its clock may go otherwise.
+    """
+    try:
+        if DURATION.fullmatch(text):
+            duration(text)
+            return text
+        return f"{moment(text, time.time(), is_local=True):.3f}"
+    except ValueError as error:
+        raise ConfigError(option, "", str(error)) from None

@@ -2,7 +2,8 @@
 
 METRIC is an id or a family of `gpuwatch metrics`. A name that the GPU and others have means the GPU's; mig.memory_used_bytes is
 that of MIG instances. A time is how long ago (6h, 7d), a date in this host's time zone ("2024-05-01 14:00") or with its own
-(2024-05-01T14:00:00Z), or seconds since 1970. A value is of the time up to its line; "-" says that there was none.
+(2024-05-01T14:00:00Z), or seconds since 1970; of an hour that comes twice in autumn the first is meant, and lines of both have
+their offset. A value is of the time up to its line; "-" says that there was none.
 
 Exit code 0: fine; 2: a wrong option, an unknown metric or target; 3: no daemon answers, or it cannot read its history.
 
@@ -12,7 +13,6 @@ example: gpuwatch history temperature_celsius --since "2024-05-01 14:00" --until
 
 import argparse
 import json
-import time
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlencode
 
@@ -20,13 +20,11 @@ import msgspec
 
 from gpuwatch.catalogue.named import UnknownMetricError, named
 from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, ask
-from gpuwatch.cli.happened import line, when
+from gpuwatch.cli.happened import instant, line, when
 from gpuwatch.config import ConfigError
 from gpuwatch.export.chosen import read_with
 from gpuwatch.export.history import LEAST, MOST, NAMES, PATH, HistoryDocument, Line
 from gpuwatch.model.escape import printable, visible
-from gpuwatch.model.moment import moment
-from gpuwatch.model.quantity import DURATION, duration
 
 PLACE = "gpuwatch history"
 ROWS = 400  # of a table, unless more are asked for
@@ -91,20 +89,6 @@ def asked(args: argparse.Namespace) -> dict[str, str]:
     return query
 
 
-def instant(option: str, text: str) -> str:
-    """Return a time as the daemon takes it, a date of our time zone by its seconds; raises ConfigError.
-
-    How long ago it is counts from the daemon's now: its clock may go otherwise.
-    """
-    try:
-        if DURATION.fullmatch(text):
-            duration(text)
-            return text
-        return f"{moment(text, time.time(), is_local=True):.3f}"
-    except ValueError as error:
-        raise ConfigError(option, "", str(error)) from None
-
-
 def page(name: str, found: HistoryDocument) -> Iterator[str]:
     """Yield the lines of a table: time, a column a series, and what happened between them."""
     columns = found.series[:COLUMNS]
@@ -150,9 +134,11 @@ def table(columns: Sequence[Line], found: HistoryDocument) -> Iterator[str]:
                 raise ValueError("a point without a time, or neither of one value nor of a value and its bounds")
             rows.setdefault(at, [NOTHING] * len(columns))[place] = written(numbers, one.unit, alone=len(columns) == 1)
     widths = [max(len(text), *(len(row[place]) for row in rows.values())) for place, text in enumerate(headings)]
-    yield "  ".join([f"{'time':19}", *(text.rjust(width) for text, width in zip(headings, widths, strict=True))])
+    times = {at: when(at) for at in rows}
+    wide = max(19, *map(len, times.values()))
+    yield "  ".join([f"{'time':{wide}}", *(text.rjust(width) for text, width in zip(headings, widths, strict=True))])
     lines = [
-        (at, "  ".join([when(at), *(text.rjust(width) for text, width in zip(row, widths, strict=True))]))
+        (at, "  ".join([f"{times[at]:{wide}}", *(text.rjust(width) for text, width in zip(row, widths, strict=True))]))
         for at, row in rows.items()
     ]
     lines += [(event.at, line(event)) for event in found.events]

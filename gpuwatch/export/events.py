@@ -1,6 +1,5 @@
-"""What has happened, as JSON: `/api/v1/events?since=&until=&limit=&gpu=`, times in seconds since 1970."""
+"""What has happened, as JSON: `/api/v1/events?since=&until=&limit=&gpu=`, times of the answer in seconds since 1970."""
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
@@ -12,8 +11,10 @@ from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.catalogue.xids import xid
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.model.card import meant
+from gpuwatch.model.clock import Clock
 from gpuwatch.model.escape import printable
 from gpuwatch.model.event import WORDS_LIMIT, Event
+from gpuwatch.model.moment import EVER, moment
 from gpuwatch.model.past import UnreadableError
 from gpuwatch.model.pci import address_of, spelled
 from gpuwatch.model.view import Entry, View
@@ -21,11 +22,15 @@ from gpuwatch.model.view import Entry, View
 PATH = "/api/v1/events"
 NAMES = ("since", "until", "limit", "gpu")
 MOST, USUAL = 10_000, 1_000
-EVER = 2.0**40  # seconds since 1970
 
 
 class Answers(Protocol):
     """Who knows what has happened; from any thread."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clocks."""
+        ...
 
     def view(self) -> View:
         """Return what is known now."""
@@ -70,7 +75,7 @@ def events(answers: Answers, request: Request) -> Response:
     known = answers.view().of(GPU)
     indexes = {entry.target.key: entry.target.labels.get("gpu", "") for entry in known}
     try:
-        since, until, limit, keys = wanted(request.query, known)
+        since, until, limit, keys = wanted(request.query, known, answers.clock.wall())
     except ValueError as error:
         return Response.text(400, str(error))
     try:
@@ -80,29 +85,32 @@ def events(answers: Answers, request: Request) -> Response:
     return Response.json(EventsDocument(__version__, [told(event, indexes) for event in found]))
 
 
-def wanted(query: Mapping[str, str], known: Sequence[Entry]) -> tuple[float, float, int, list[str] | None]:
+def wanted(query: Mapping[str, str], known: Sequence[Entry], now: float) -> tuple[float, float, int, list[str] | None]:
     """Read a question; raises ValueError in words."""
     for name in query:
         if name not in NAMES:
             raise ValueError(f"{name[:40]!r} is not known here; known are {', '.join(NAMES)}")
-    since, until = (moment(query.get(name), name, usual) for name, usual in (("since", -EVER), ("until", EVER)))
+    since, until = span(query, now, f"{-EVER:.0f}", f"{EVER:.0f}")
     text = query.get("limit", str(USUAL))
     if not (text.isdecimal() and text.isascii() and len(text) < 9 and 1 <= int(text) <= MOST):
         raise ValueError(f"limit: expected a number from 1 to {MOST}, got {text[:40]!r}")
     return since, until, int(text), cards(query.get("gpu"), known)
 
 
-def moment(text: str | None, name: str, usual: float) -> float:
+def span(query: Mapping[str, str], now: float, since: str, until: str) -> tuple[float, float]:
+    """Read from when on and until when, else what is said here; raises ValueError in words."""
+    first, last = (when(name, query.get(name, usual), now) for name, usual in (("since", since), ("until", until)))
+    if last <= first:
+        raise ValueError("until: expected a time after since")
+    return first, last
+
+
+def when(name: str, text: str, now: float) -> float:
     """Read a time; raises ValueError in words."""
-    if text is None:
-        return usual
     try:
-        found = float(text) if "_" not in text else math.nan  # 1_0 is Python
-    except ValueError:
-        found = math.nan
-    if not -EVER <= found <= EVER:
-        raise ValueError(f"{name}: expected seconds since 1970, got {text[:40]!r}")
-    return found
+        return moment(text, now)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def cards(text: str | None, known: Sequence[Entry]) -> list[str] | None:

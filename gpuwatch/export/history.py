@@ -12,12 +12,11 @@ from gpuwatch import __version__
 from gpuwatch.catalogue import SUBJECTS
 from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.catalogue.named import UnknownMetricError, named
-from gpuwatch.export.events import Told, told
+from gpuwatch.export.events import Told, span, told
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.escape import printable
 from gpuwatch.model.metric import Metric
-from gpuwatch.model.moment import moment
 from gpuwatch.model.past import NoTargetError, Past, Question, Series, TooMuchError, UnreadableError
 from gpuwatch.model.view import View
 
@@ -130,9 +129,7 @@ def wanted(query: Mapping[str, str], now: float) -> Question:
         if name not in members and name not in LABELS:
             known = ", ".join([*NAMES, *metrics[0].subject.labels, *sorted(members)])
             raise ValueError(f"{name[:40]!r} is not known here; for {query['metric'][:100]} known are {known}")
-    since, until = (when(name, query.get(name, usual), now) for name, usual in (("since", SINCE), ("until", "0s")))
-    if until <= since:
-        raise ValueError("until: expected a time after since")
+    since, until = span(query, now, SINCE, "0s")
     return Question(
         metrics=chosen(metrics, {name: value for name, value in labels.items() if name in members}),
         since=since,
@@ -141,14 +138,6 @@ def wanted(query: Mapping[str, str], now: float) -> Question:
         labels={name: value for name, value in labels.items() if name not in members},
         points=limit(query.get("limit", str(USUAL))),
     )
-
-
-def when(name: str, text: str, now: float) -> float:
-    """Read a time; raises ValueError in words."""
-    try:
-        return moment(text, now)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
 
 
 def limit(text: str) -> int:

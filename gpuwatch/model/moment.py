@@ -15,7 +15,8 @@ EXPECTED = "expected a time ago such as 6h or 7d, seconds since 1970, or a time 
 def moment(text: str, now: float, *, is_local: bool = False) -> float:
     """Return the wall time that `text` means; raises ValueError in words.
 
-    A date without its time zone is of this host's where `is_local`, else refused: who asks may be elsewhere.
+    A date without its time zone is of this host's where `is_local`, else refused: who asks may be elsewhere. Of an hour that
+    comes twice there, when the clocks are set back, it is the first.
     """
     if DURATION.fullmatch(text):
         return now - duration(text)
@@ -39,8 +40,13 @@ def dated(found: re.Match[str], text: str, *, is_local: bool) -> float:
     try:
         naive = datetime.fromisoformat(f"{day}T{minute}{second or ':00'}")
         at = naive.replace(tzinfo=offset(zone)).timestamp() if zone else naive.timestamp()
+        is_there = zone is not None or datetime.fromtimestamp(at) == naive  # noqa: DTZ006 - this host's zone is meant
     except (ValueError, OverflowError, OSError):  # the last two: no calendar of this host goes so far
         raise ValueError(f"{EXPECTED}, got {text[:40]!r}") from None
+    if not is_there:
+        raise ValueError(
+            f"there was no {text[:40]} here: the clocks were set forward over it; give it with its zone, such as {text[:40]}Z"
+        )
     return at + float(f"0.{fraction or 0}")
 
 

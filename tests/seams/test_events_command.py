@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.cli import main
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
+from gpuwatch.model.moment import EXPECTED
+from gpuwatch.model.past import UnreadableError
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
 from tests.fakes import page_view
@@ -75,6 +78,38 @@ def test_a_daemon_is_asked_and_each_event_is_a_line(tmp_path: Path, answers: Ans
         assert capsys.readouterr().out == "nothing has been told\n"
 
 
+def test_events_are_asked_for_by_the_times_that_the_history_takes(
+    tmp_path: Path, answers: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def codes(*words: str) -> list[int | None]:
+        assert main(["events", "--socket", str(served.path), "--json", *words]) == 0
+        return [one["code"] for one in json.loads(capsys.readouterr().out)]
+
+    def date(ago: float, zone: timezone | None = None) -> str:
+        return datetime.fromtimestamp(time.time() - ago, zone).isoformat(" ", "seconds")
+
+    with serving(tmp_path, answers=answers) as served:
+        assert codes("--since", "24h") == [31, None]
+        assert codes("--since", "26h", "--until", "24h") == [79]
+        assert codes("--until", date(86_400)) == [79]
+        assert codes("--since", date(93_600), "--until", date(45, timezone.utc)) == [79, 31]
+        assert codes("--since", f"{time.time() - 45:.0f}") == [None]
+
+
+class Unreadable(Answers):
+    """A daemon that cannot read what has happened."""
+
+    def events(self, since: float, until: float, limit: int, keys: Collection[str] | None) -> list[Event]:
+        """Say why."""
+        raise UnreadableError("the history cannot be read: disk I/O error")
+
+
+def test_that_the_daemon_cannot_read_them_is_said_in_its_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(tmp_path, answers=Unreadable()) as served:
+        assert main(["events", "--socket", str(served.path)]) == 3
+    assert capsys.readouterr() == ("", "gpuwatch events: the history cannot be read: disk I/O error\n")
+
+
 class Here(Answers):
     """A daemon with one GPU that has an address on the bus."""
 
@@ -107,13 +142,15 @@ def test_a_gpu_is_found_by_index_uuid_and_address_in_any_spelling(
         (
             ["--since", "yesterday"],
             2,
-            'gpuwatch events: --since: expected a duration with a unit, such as "500ms", "10s", "2m", "4h" or "7d"\n',
+            f"gpuwatch events: --since: {EXPECTED}, got 'yesterday'\n",
         ),
+        (["--until", "-1h"], 2, f"gpuwatch events: --until: {EXPECTED}, got '-1h'\n"),
+        (["--since", "1h", "--until", "2h"], 2, "gpuwatch events: until: expected a time after since\n"),
         (["--limit", "0"], 2, "gpuwatch events: --limit: expected a number from 1 to 10000, got 0\n"),
         (
             ["--file", "x", "--gpu", "1"],
             2,
-            "gpuwatch events: --file: a saved log is read whole: --since and --gpu are for a daemon\n",
+            "gpuwatch events: --file: a saved log is read whole: --since, --until and --gpu are for a daemon\n",
         ),
         (["--file", "/no/such/log"], 2, "gpuwatch events: --file: /no/such/log: No such file or directory\n"),
     ],

@@ -14,6 +14,7 @@ from gpuwatch.export.message import Request, Response
 from gpuwatch.export.page import Page
 from gpuwatch.model.alert import AlertState, Incident, Severity
 from gpuwatch.model.event import Event
+from gpuwatch.model.moment import EXPECTED
 from gpuwatch.model.naming import Naming
 from gpuwatch.model.past import Past, Question, UnreadableError
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
@@ -277,6 +278,8 @@ def test_events_are_asked_for_by_time_number_and_gpu(answers: Known) -> None:
     assert answers.asked == (1.5, 2e9, 7, [KEY])
     asked(answers, gpu="GPU-of-long-ago")
     assert answers.asked == (-(2.0**40), 2.0**40, 1000, ["GPU-of-long-ago"])
+    asked(answers, since="1h", until="2023-11-14T22:00:00Z", gpu="3")  # by the daemon's clock
+    assert answers.asked == (answers.clock.wall() - 3600, 1_699_999_200.0, 1000, [KEY])
 
 
 def test_events_of_an_index_are_those_of_every_gpu_that_has_it(answers: Known) -> None:
@@ -292,11 +295,16 @@ def test_events_of_an_index_are_those_of_every_gpu_that_has_it(answers: Known) -
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ({"since": "yesterday"}, "since: expected seconds since 1970, got 'yesterday'"),
-        ({"since": "1_0"}, "since: expected seconds since 1970, got '1_0'"),
-        ({"since": "nan"}, "since: expected seconds since 1970, got 'nan'"),
-        ({"until": "inf"}, "until: expected seconds since 1970, got 'inf'"),
-        ({"until": ""}, "until: expected seconds since 1970, got ''"),
+        ({"since": "yesterday"}, f"since: {EXPECTED}, got 'yesterday'"),
+        ({"since": "1_0"}, f"since: {EXPECTED}, got '1_0'"),
+        ({"since": "nan"}, f"since: {EXPECTED}, got 'nan'"),
+        ({"until": "inf"}, f"until: {EXPECTED}, got 'inf'"),
+        ({"until": ""}, f"until: {EXPECTED}, got ''"),
+        (
+            {"since": "2024-05-01 14:00"},
+            "since: expected a time with its zone, such as 2024-05-01 14:00Z, got '2024-05-01 14:00'",
+        ),
+        ({"since": "6h", "until": "7h"}, "until: expected a time after since"),
         ({"limit": "0"}, "limit: expected a number from 1 to 10000, got '0'"),
         ({"limit": "-1"}, "limit: expected a number from 1 to 10000, got '-1'"),
         ({"limit": "\u0663"}, "limit: expected a number from 1 to 10000, got '\u0663'"),
