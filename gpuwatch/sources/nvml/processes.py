@@ -61,7 +61,8 @@ class Processes:
 
     def __init__(self, library: Library, card: Target, clock: Clock, proc: str, period: float) -> None:
         self._library, self._card, self._clock, self._proc = library, card, clock, proc
-        self._since = int((clock.wall() - period) * MICROSECONDS)
+        self._period = int(period * MICROSECONDS)
+        self._since = self._now() - self._period  # samples are newer than this
         self._total: int | None = None
         self._suffix: dict[str, str] = {}  # the newest version of each list that this driver has
         self._never: dict[str, float] = {}  # list: until when it is not asked for
@@ -229,10 +230,20 @@ class Processes:
                 self._never[name] = self._clock.mono() + AGAIN
         return Absence.UNSUPPORTED
 
+    def _now(self) -> int:
+        return int(self._clock.wall() * MICROSECONDS)
+
+    def _begin(self, ahead: int) -> int:
+        """Return since when to ask: one period ago where the last sample lies further ahead, since the clock went back then."""
+        now = self._now()
+        if self._since > now + ahead:
+            self._since = now - self._period
+        return self._since
+
     def _ask_samples(self, handle: Any) -> Mapping[int, Sample] | Absence:
         """Ask by the call that every driver has."""
         buffer, count = ctypes.create_string_buffer(self._room * SAMPLE.size), ctypes.c_uint(self._room)
-        since = ctypes.c_ulonglong(self._since)
+        since = ctypes.c_ulonglong(self._begin(process_list.AHEAD))
         allowed = (NOT_FOUND, INSUFFICIENT_SIZE)
         code = self._library.attempt(
             "nvmlDeviceGetProcessUtilization", handle, buffer, ctypes.byref(count), since, allowed=allowed
@@ -243,7 +254,7 @@ class Processes:
         """Ask by the call that follows it (R550 and later)."""
         buffer = ctypes.create_string_buffer(self._room * INFO.size)
         rows = ctypes.cast(buffer, ctypes.c_void_p)
-        info = UtilizationInfo(version=UTILIZATION_INFO, count=self._room, since=self._since, rows=rows)
+        info = UtilizationInfo(version=UTILIZATION_INFO, count=self._room, since=self._begin(process_list.AHEAD), rows=rows)
         allowed = (NOT_FOUND, INSUFFICIENT_SIZE)
         code = self._library.attempt("nvmlDeviceGetProcessesUtilizationInfo", handle, ctypes.byref(info), allowed=allowed)
         return self._sampled(code, buffer.raw, info.count, INFO)
@@ -252,8 +263,10 @@ class Processes:
         """Take the samples of a call, and remember up to when they go."""
         if code == INSUFFICIENT_SIZE:
             self._room = min(MOST, max(2 * self._room, 2 * count))
+        if code == NOT_FOUND:
+            self._begin(0)  # what was ahead by less has come by now, unless the clock went back a little
         if code or count > self._room:
             return Absence.EMPTY
-        found, self._since = process_list.samples(raw, count, layout, self._since, int(self._clock.wall() * MICROSECONDS))
+        found, self._since = process_list.samples(raw, count, layout, self._since, self._now())
         # Nothing new of anybody says nothing of those without a row either.
         return found if any(sample.share is not None for sample in found.values()) else Absence.EMPTY
