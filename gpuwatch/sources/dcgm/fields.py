@@ -170,7 +170,7 @@ def find(name: str, text: str) -> Field | None:
 def read(field: Field, text: str) -> float | Absence:
     """Return a number of DCGM in our unit, or why it is none: blank, or no value that this field can have."""
     try:
-        value = float(text)
+        value = float(text) if text.isascii() and "_" not in text else math.nan  # 1_0 is Python, and so are Arabic digits
     except ValueError:
         return Absence.EMPTY if text == "N/A" else Absence.FAILED
     if not math.isfinite(value):

@@ -201,6 +201,8 @@ def test_a_ratio_in_name_is_percent_where_it_is_printed_whole(text: str, expecte
         ("-1", Absence.FAILED),
         ("", Absence.FAILED),
         ("0x10", Absence.FAILED),
+        ("1_0", Absence.FAILED),
+        ("\u0661\u0660", Absence.FAILED),
         ("1e400", Absence.FAILED),
         ("9" * 5000, Absence.FAILED),
     ],
