@@ -12,6 +12,7 @@ import msgspec
 from gpuwatch.catalogue.gpu import GPU, MEMORY_SIZE
 from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_SM_ACTIVE
 from gpuwatch.catalogue.process import (
+    GPU_PROCESSES,
     JOB_GPU,
     PROCESS_GPU,
     PROCESS_GPU_MEMORY,
@@ -106,13 +107,18 @@ class Present(msgspec.Struct):
 
 
 def who(view: View) -> dict[str, Present]:
-    """Return who holds each GPU for computing. Who cannot be seen from here is nobody's, and graphics alone hold nothing."""
-    found: dict[str, Present] = {}
+    """Return who holds each GPU for computing. Who cannot be seen from here is nobody's, and graphics alone hold nothing.
+
+    A GPU of which nobody has looked yet who is on it is left out.
+    """
+    found = {entry.target.key: Present() for entry in view.of(GPU) if is_empty(entry)}
     for entry in (*view.of(PROCESS_GPU), *view.of(REST)):
         info, labels = entry.target.info, entry.target.labels
-        if not entry.readings or info.get("kinds") == "graphics":
+        if not entry.readings:
             continue
         now = found.setdefault(labels["uuid"], Present())
+        if info.get("kinds") == "graphics":
+            continue
         now.held.add(info.get("gi", ""))
         if info.get("user"):
             part = now.users.get(info["uid"])
@@ -136,6 +142,12 @@ def who(view: View) -> dict[str, Present]:
         size = min(1.0, own / whole) if whole and own is not None else None
         found[uuid].instances[entry.target.labels["gpu_instance"]] = Instance(size, entry.values.get(MIG_SM_ACTIVE))
     return found
+
+
+def is_empty(gpu: Entry) -> bool:
+    """Say whether the driver's lists are there, and have nobody."""
+    told = [gpu.values[metric] for metric in GPU_PROCESSES.values() if metric in gpu.values]
+    return bool(told) and not any(told)
 
 
 def called(labels: Mapping[str, str], info: Mapping[str, str]) -> str:

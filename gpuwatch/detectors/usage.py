@@ -13,7 +13,9 @@ what never did.) Until it is known what is on disk, no sum is told, so that sums
 A GPU that gives no numbers any more leaves its books as they are: they know whose work was on it when it was last seen, for the
 text of the alert that it is gone.
 
-What was never known of an account, such as the use of processes on a divided GPU without GPM, is absent, not 0.
+What was never known of an account, such as the use of processes on a divided GPU without GPM, or the energy of a card that
+tells no power, is absent, not 0. So is the memory while nobody has looked who is on the GPU: after a start or a release, or where
+the processes are not read at all.
 """
 
 from collections.abc import Mapping
@@ -75,14 +77,14 @@ class Account(msgspec.Struct):
     busy: float | None = None
     held: float = 0.0
     idle: float | None = None
-    energy: float = 0.0
+    energy: float | None = None
     seen: float = 0.0  # own clock
     shown: bool = False
 
     def take(self, other: "Account") -> None:
         """Add the sums of another account."""
         self.busy, self.idle = added(self.busy, other.busy), added(self.idle, other.idle)
-        self.held, self.energy = self.held + other.held, self.energy + other.energy
+        self.held, self.energy = self.held + other.held, added(self.energy, other.energy)
         self.shown = self.shown or other.shown
 
 
@@ -128,7 +130,7 @@ class Usage:
         evidence: dict[tuple[Target, Metric], Evidence] = {}
         for entry in view.of(GPU):
             key = entry.target.key
-            now = present.get(key, Present())
+            now = present.get(key)
             fast = next((one for one in measured(entry) if one.tier is Tier.FAST and one.values), None)
             book = state.gpus.pop(key, None) or Book()
             if fast is not None:
@@ -143,22 +145,24 @@ class Usage:
             del state.gpus[next(iter(state.gpus))]
         return state, Findings(tuple(readings), evidence)
 
-    def count(self, book: Book, now: Present, fast: Reading, clock: Clockwork) -> None:
-        """Add the time since the last reading to all who hold the GPU now."""
+    def count(self, book: Book, now: Present | None, fast: Reading, clock: Clockwork) -> None:
+        """Add the time since the last reading to all who hold the GPU now, to nobody where that is not known (None)."""
         is_new = book.at != fast.at
         passed = (clock.since(None if book.at is None else book.seen, GAP * self.period) or 0.0) if is_new else 0.0
         if is_new:
             book.at, book.seen = fast.at, clock.now
+        if now is None:
+            return
         is_idle = now.judge(fast.values.get(UTILIZATION))
         book.idle = added(book.idle, None if is_idle is None else passed * is_idle)
-        energy = max(0.0, fast.values.get(POWER, 0.0)) * passed
+        power = fast.values.get(POWER)
         for accounts, parts, most in ((book.users, now.users, self.users), (book.jobs, now.jobs, self.jobs)):
             for key, share in weights(parts).items():
                 part = parts[key]
                 account = self.account(accounts, key, parts, most, clock.now)
                 account.held += passed * part.size
                 account.idle = added(account.idle, None if part.idle is None else passed * part.idle)
-                account.energy += energy * share
+                account.energy = added(account.energy, None if power is None else max(0.0, power) * passed * share)
                 account.busy = added(account.busy, None if part.share is None else passed * part.share)
 
     def account(self, accounts: dict[str, Account], key: str, parts: Mapping[str, Part], most: int, clock: float) -> Account:
@@ -187,7 +191,7 @@ class Usage:
         return others
 
     def said(self, book: Book, now: Present | None, gpu: Target, clock: Clockwork, wall: float) -> list[Reading]:
-        """Return the sums of one GPU; nobody knows what is on one that does not answer (None)."""
+        """Return the sums of one GPU; None: nobody knows who is on it, as on one that does not answer."""
         users, jobs = (None, None) if now is None else (now.users, now.jobs)
         written = None if self.written is None else self.written.gpus.get(gpu.key, Book())
         idle = None if written is None or book.idle is None else written.idle or 0.0
@@ -217,10 +221,10 @@ def counted(written: Mapping[str, Account], key: str, account: Account) -> tuple
     found = written.get(key)
     if found is None or found.labels != account.labels:  # the series comes before the account
         found = next((one for one in written.values() if one.labels == account.labels), found)
-    if found is None:
-        return None if account.busy is None else 0.0, 0.0, None if account.idle is None else 0.0, 0.0
-    busy = None if account.busy is None else found.busy or 0.0
-    return busy, found.held, None if account.idle is None else found.idle or 0.0, found.energy
+    found = found or Account(account.labels)
+    both = ((account.busy, found.busy), (account.idle, found.idle), (account.energy, found.energy))
+    busy, idle, energy = (None if now is None else then or 0.0 for now, then in both)
+    return busy, found.held, idle, energy
 
 
 def joined(old: State, new: State) -> State:

@@ -8,7 +8,7 @@ import pytest
 from gpuwatch.catalogue import process as catalogue
 from gpuwatch.catalogue.gpu import GPU, MEMORY_SIZE, POWER, UTILIZATION
 from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_SM_ACTIVE
-from gpuwatch.catalogue.process import GPU_IDLE_ALLOCATED, JOB_GPU, PROCESS_GPU, USER_GPU
+from gpuwatch.catalogue.process import GPU_IDLE_ALLOCATED, GPU_PROCESSES, JOB_GPU, PROCESS_GPU, USER_GPU
 from gpuwatch.detectors.usage import KEPT, LINGER, OTHER, State, Usage
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.reading import Reading, Tier
@@ -39,6 +39,7 @@ class Host:
         self.power: float | None = 300.0
         self.people: list[tuple[str, str, int, str, dict[str, float | None]]] = []
         self.kinds = "compute"
+        self.listed = 0.0  # by the driver, beyond those whom anybody has looked at
         self.ids: dict[str, str] = {}  # of jobs, by name
         self.instances: dict[str, tuple[float | None, float | None]] = {}  # of the first GPU: memory in GiB, use
         self.said: list[Reading] = []
@@ -94,7 +95,8 @@ class Host:
     def gpu(self, number: int, at: float) -> tuple[Target, Entry]:
         """Return what a GPU answers."""
         target = Target(subject=GPU, key=uuid(number), labels={"gpu": str(number), "uuid": uuid(number)})
-        values = {UTILIZATION: self.utilization, POWER: self.power, MEMORY_SIZE: 40.0 * GIB}
+        listed = self.listed or float(sum(gpu == number for _, _, gpu, *_ in self.people))
+        values = {UTILIZATION: self.utilization, POWER: self.power, MEMORY_SIZE: 40.0 * GIB, GPU_PROCESSES["compute"]: listed}
         return entry(target, "nvml", Tier.FAST, at, {metric: value for metric, value in values.items() if value is not None})
 
     def copy(self) -> State:
@@ -368,3 +370,30 @@ def test_a_series_that_two_accounts_have_had_does_not_fall_before_it_is_saved() 
     host.is_saved = True
     host.go_on(1)
     assert host.job("train", "held") == 112.0
+
+
+def test_what_a_user_has_is_not_known_until_somebody_has_looked_who_is_on_the_gpu() -> None:
+    host = Host().on("ann", "train", memory=20.0).go_on(10)
+    host.restart()
+    host.listed, people = 1.0, host.people
+    host.empty().go_on(5)
+    assert (host.user("ann", "memory"), host.user("ann", "held")) == (None, 9.0)
+    host.people = people
+    host.go_on(5)
+    assert (host.user("ann", "memory"), host.user("ann", "held")) == (20.0 * GIB, 14.0)
+    host.listed = 0.0
+    host.empty().go_on(5)
+    assert (host.user("ann", "memory"), host.user("ann", "held")) == (0.0, 14.0)
+    host.people, host.kinds, host.listed = people, "graphics", 1.0  # which is nobody's work
+    host.go_on(5)
+    assert (host.user("ann", "memory"), host.user("ann", "held")) == (0.0, 14.0)
+
+
+def test_the_energy_of_a_card_that_tells_no_power_is_not_known() -> None:
+    host = Host().on("ann", "train")
+    host.power = None
+    host.go_on(5)
+    assert (host.user("ann", "energy"), host.user("ann", "held")) == (None, 4.0)
+    host.power = 300.0
+    host.go_on(2)
+    assert host.user("ann", "energy") == 600.0
