@@ -147,13 +147,19 @@ def test_no_argument_of_anybody_s_appears_anywhere(tmp_path: Path) -> None:
 
 def test_people_are_left_out_where_the_configuration_says_so(tmp_path: Path) -> None:
     lab = Lab(tmp_path, '[privacy]\nusers = "off"\n[processes]\nseries = true\n')
+    units = ("/system.slice/system-jupyter.slice/jupyter@bob.service", "/system.slice/jupyter-bob-singleuser.service")
+    for pid, group in enumerate(units, 6001):
+        lab.crowd.run(pid, "python3", uid=1002, group=group)
+    lab.server.nvml.processes(1, [Process(pid, 2 * GIB, share=30) for pid in (5001, 6001, 6002)])
     with lab.server:
         page = lab.wait()
+        until(lambda: len(lab.known("job", scheduler="systemd")) == len(units), 15)
+        assert len({job["labels"]["job"] for job in lab.known("job", scheduler="systemd")}) == len(units)
         assert [name for name in page.names if name.startswith("gpuwatch_user_")] == []
         said = dict(lab.written())
         assert lab.server.daemon.stop() == 0
     said |= {f"{name}, stopped": body for name, body in lab.written()}
-    assert [name for name, body in said.items() if b'"bob"' in body or b'"root"' in body] == []
+    assert [name for name, body in said.items() if b"bob" in body or b'"root"' in body] == []
 
 
 def test_a_container_that_loses_its_gpus_is_told_by_name_once_and_once_when_it_has_them_again(lab: Lab) -> None:

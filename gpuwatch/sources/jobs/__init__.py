@@ -64,6 +64,7 @@ class Jobs:
         self._caller = Caller(self._proc, self._names.get, naming, config.processes.limit)
         self._hierarchies = Hierarchies(self._sys)
         self._spent = Spent(self._hierarchies)
+        self._online: frozenset[int] = frozenset()
         self._threads = Threads(self._proc)
         self._thorough = True  # in the next normal round
         self._following = Following(self._proc, clock)
@@ -89,6 +90,8 @@ class Jobs:
         """Find out who is there, and tell of all of them but what changes fast."""
         self._users.begin()
         self._names.begin()
+        self._hierarchies.begin()
+        self._online = cores(sysfs.fact(f"{self._sys}/devices/system/cpu/online"))
         # Before 5.14 it was always counted.
         self._following.accounted = sysfs.fact(f"{self._proc}/sys/kernel/task_delayacct") != "0"
         holders = [entry for entry in self._view().of(HOLDER) if entry.readings]
@@ -100,10 +103,12 @@ class Jobs:
         roll = self._caller.call(wanted, rest, thorough=self._thorough, seen=self._following.seen)
         is_thorough, self._thorough = self._thorough, False
         facts = {job.key: facts_of(job) for job in roll.jobs.values()}
-        rests = heaps((entry for entry in holders if identity(entry) not in chosen), partial(facts_of_rest, roll, facts))
+        single, others = list[Entry](), list[Entry]()
+        for entry in holders:
+            (single if identity(entry) in chosen else others).append(entry)
         told = [
-            *(self._held(entry, roll, facts) for entry in holders if identity(entry) in chosen),
-            *(heap.reading(SOURCE) for heap in rests),
+            *(self._held(entry, roll, facts) for entry in single),
+            *(heap.reading(SOURCE) for heap in heaps(others, partial(whose, roll), partial(facts_of_rest, roll, facts))),
             *(self._job(job, facts[job.key]) for job in largest_jobs(roll.jobs.values(), memory, limit)),
         ]
         for reading in told:
@@ -111,7 +116,7 @@ class Jobs:
         now = dict.fromkeys(one.target for one in told)
         self._end([target for target in self._told if target not in now], Tier.NORMAL, answer)
         self._told = now
-        self._take(roll, facts, holders, answer)
+        self._take(roll, facts, single, answer)
         if is_thorough:
             self._look_at_threads(roll, answer)
         self._following.seen = set()
@@ -123,12 +128,12 @@ class Jobs:
 
     def _take(self, roll: Roll, facts: Mapping[str, Mapping[str, str]], holders: Iterable[Entry], answer: Answer) -> None:
         """Take on those whose CPU is followed from now on; those who are no longer among them are over."""
-        whose: dict[tuple[str, int | None], dict[str, str]] = {}  # the facts of those of one job and one owner
+        known: dict[tuple[str, int | None], dict[str, str]] = {}  # the facts of those of one job and one owner
 
         def facts_for(one: Process, job: Job) -> dict[str, str]:
-            found = whose.get((job.key, one.uid))
+            found = known.get((job.key, one.uid))
             if found is None:
-                found = whose[job.key, one.uid] = owned(facts[job.key], one, job)
+                found = known[job.key, one.uid] = owned(facts[job.key], one, job)
             return found
 
         self._following.take(everybody(roll.jobs.values()), alone(holders), facts_for, answer)
@@ -194,7 +199,7 @@ class Jobs:
         mine = frozenset[int]().union(*(one.cpus for one in (*job.on_gpus, *job.loaders)))
         sets = [self._hierarchies.cpus(paths, home.marker) for home, paths in groups]
         limited = frozenset[int]().union(*(cpus for cpus in sets if cpus)) if all(sets) else None
-        for limit in (limited, cores(sysfs.fact(f"{self._sys}/devices/system/cpu/online"))):
+        for limit in (limited, self._online):
             mine = (mine & limit or mine) if limit else mine
         find = self._hierarchies
         quotas = {find.place(paths, "cpu", home.marker): find.quota(paths, home.marker) for home, paths in groups}
@@ -214,6 +219,12 @@ class Jobs:
 def facts_of(job: Job) -> dict[str, str]:
     """Return the text facts of a job."""
     return job.info | {"scheduler": job.scheduler, "key": job.key}
+
+
+def whose(roll: Roll, pid: int) -> tuple[str, str]:
+    """Return the key of the job of one of the rest, and what its owner is called; "" where it cannot be seen from here."""
+    job, one = roll.of.get(pid), roll.rest.get(pid)
+    return ("", "") if job is None or one is None else (job.key, job.owner(one))
 
 
 def facts_of_rest(roll: Roll, facts: Mapping[str, Mapping[str, str]], pid: int) -> tuple[str, Mapping[str, str]]:

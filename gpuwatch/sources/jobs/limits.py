@@ -13,12 +13,21 @@ KEPT = 4096  # places that are remembered: those of a few hundred jobs
 
 
 class Hierarchies:
-    """Where the control groups are mounted: `v2` alone, or a folder a controller, with v2 beside it in `unified`."""
+    """Where the control groups are mounted: `v2` alone, or a folder a controller, with v2 beside it in `unified`.
+
+    What groups may use is read once a round, which `begin` begins: many jobs have the same ones around them.
+    """
 
     def __init__(self, sys: str) -> None:
         self._root = Path(sys) / "fs/cgroup"
         self.is_unified = sysfs.exists(self._root / "cgroup.controllers")
         self._known: dict[tuple[str, str, str], tuple[Path, ...]] = {}  # by path, controller and marker
+        self._cpus: dict[Path, frozenset[int]] = {}  # of this round
+        self._quotas: dict[Path, float | None] = {}
+
+    def begin(self) -> None:
+        """Begin a round."""
+        self._cpus, self._quotas = {}, {}
 
     def place(self, paths: Mapping[str, str], controller: str, marker: str) -> Path | None:
         """Return the folder of a job's own group for this controller, None where it has none."""
@@ -92,16 +101,25 @@ class Hierarchies:
 
     def cpus(self, paths: Mapping[str, str], marker: str) -> frozenset[int] | None:
         """Return the cores of the group's cpuset, None where it has none of its own."""
-        names = ("cpuset.cpus.effective",) if self.is_unified else ("cpuset.effective_cpus", "cpuset.cpus")
         for group in self.around(paths, "cpuset", marker):
-            for name in names:
-                found = cores(sysfs.fact(f"{group}/{name}"))
-                if found:
-                    return found
+            if group not in self._cpus:
+                self._cpus[group] = self._own_cpus(group)
+            if self._cpus[group]:
+                return self._cpus[group]
         return None
 
+    def _own_cpus(self, group: Path) -> frozenset[int]:
+        """Return the cores of one group, none where it does not tell them."""
+        names = ("cpuset.cpus.effective",) if self.is_unified else ("cpuset.effective_cpus", "cpuset.cpus")
+        return next((found for name in names if (found := cores(sysfs.fact(f"{group}/{name}")))), frozenset())
+
     def _own_quota(self, group: Path) -> float | None:
-        """Return the quota of one group in cores."""
+        """Return the quota of one group in cores, None where it has none."""
+        if group not in self._quotas:
+            self._quotas[group] = self._read_quota(group)
+        return self._quotas[group]
+
+    def _read_quota(self, group: Path) -> float | None:
         try:
             if self.is_unified:
                 quota, period = sysfs.text(f"{group}/cpu.max").split()

@@ -63,20 +63,25 @@ def alone(holders: Iterable[Entry]) -> dict[int, dict[str, str]]:
     return {pid: next(iter(gpus.values())) for pid, gpus in found.items() if len(gpus) == 1}
 
 
-def heaps(holders: Iterable[Entry], facts: Callable[[int], tuple[str, Mapping[str, str]]]) -> list[Heap]:
+def heaps(
+    holders: Iterable[Entry],
+    whose: Callable[[int], tuple[str, str]],
+    facts: Callable[[int], tuple[str, Mapping[str, str]]],
+) -> list[Heap]:
     """Return what these processes have together, by owner, job and GPU or instance.
 
-    `facts` returns the label of a process's job, and its text facts: none where it is not known.
+    `whose` returns the key of a process's job and its owner, as far as people may know; `facts` the label of the job and the text
+    facts, the same for all of that job and owner.
     """
-    found: dict[str, Heap] = {}
+    found: dict[tuple[str, str, str, str, str], Heap] = {}
     for entry in holders:
-        job, info = facts(identity(entry)[0])
-        labels, kinds = entry.target.labels, entry.target.info.get("kinds", "")
-        place = (labels["uuid"], labels["gi"], kinds, info.get("key", ""), info.get("uid", ""))
-        key = "|".join(place)
-        if key not in found:
+        pid, labels, kinds = int(entry.target.labels["pid"]), entry.target.labels, entry.target.info.get("kinds", "")
+        place = (labels["uuid"], labels["gi"], kinds, *whose(pid))
+        heap = found.get(place)
+        if heap is None:
+            job, info = facts(pid)
             own = {name: text for name, text in (("kinds", kinds), ("gi", labels["gi"])) if text}
             named = {"job": job, "gpu": labels["gpu"], "uuid": labels["uuid"]}
-            found[key] = Heap(Target(subject=REST, key=key, labels=named, info={**info, **own}))
-        found[key].add(entry)
+            heap = found[place] = Heap(Target(subject=REST, key="|".join(place), labels=named, info={**info, **own}))
+        heap.add(entry)
     return list(found.values())

@@ -20,6 +20,7 @@ from gpuwatch.sources.jobs.process import Process
 from gpuwatch.sources.kernel.host import names_somebody
 
 LETTERS, KEY_LETTERS = 8, 16  # of a digest that people are shown, and of one in a key
+KEYS = 4096  # that are remembered
 CONTESTED = 256  # names that are remembered
 # Numbers of people: below are the system's own (login.defs(5)), between 61184 and 65535 those that systemd gives to units.
 PEOPLE, OTHERS = 1000, range(61184, 65536)
@@ -31,6 +32,7 @@ class Naming:
     def __init__(self, how: str, secret: bytes, names: Callable[[int], str | None]) -> None:
         self._how, self._secret, self._names = how, secret, names
         self._is_private = how != "name"
+        self._keys: dict[Home, str] = {}  # they are asked for every round
 
     def user(self, uid: int) -> str:
         """Return what a user is called, "" where people may not know."""
@@ -42,6 +44,13 @@ class Naming:
         """Return by which key a job is known: its id where that holds, or the top of a tree of processes."""
         if top is not None:
             return f"{home.scheduler}/{top.key}"
+        if home not in self._keys:
+            if len(self._keys) >= KEYS:
+                self._keys.clear()
+            self._keys[home] = self._key(home)
+        return self._keys[home]
+
+    def _key(self, home: Home) -> str:
         key = "/".join((home.scheduler, *home.within, home.job))
         is_hidden = self._is_private and (home.within or home.scheduler in ("systemd", "lxc"))
         return f"{home.scheduler}/{self._digest(key, KEY_LETTERS)}" if is_hidden else key
