@@ -52,6 +52,10 @@ class Local(msgspec.Struct):
     def restart(self, reason: str) -> None:
         """There is no worker."""
 
+    def failed(self, words: str) -> None:
+        """What is wrong with a round is wrong with all that was to be read."""
+        self.problem = words
+
     def done(self, busy: Sequence[str] = ()) -> None:
         """The round ends when `ask` returns."""
 

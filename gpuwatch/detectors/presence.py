@@ -118,7 +118,8 @@ def judge(known: Known, reading: Reading | None, scene: Scene) -> Standing:
     if reading is not None and works(reading):
         known.last_seen, known.verdict, known.reason, known.cause, known.trouble = reading.at, "", "", "", None
         return Standing("degraded" if reading.fault else "ok", "")
-    if scene.driver not in ("ok", None):
+    is_drivers = reading is not None and reading.fault is not None and reading.fault.kind == "driver"
+    if scene.driver not in ("ok", None) or is_drivers:  # the GPU's reading may come before the driver's own
         known.trouble = None
         return Standing("", "released" if scene.driver == "released" else "driver")
     if reading is not None and reading.fault is not None:

@@ -271,8 +271,8 @@ class Crew:
                 self._events.put(Heard(worker, source, item, begins=True))
             case wire.Done(number):
                 self._events.put(Answered(worker, number))
-            case wire.Failed(_, source, words):
-                self._events.put(Erred(worker, source, words))
+            case wire.Failed(number, source, words):
+                self._events.put(Erred(worker, source, words, number))
             case wire.Restart(reason):
                 self._events.put(Wanted(worker, reason))
 

@@ -60,11 +60,12 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class Erred(msgspec.Struct, frozen=True):
-    """A source of a worker could not be built, or raised."""
+    """A source of a worker could not be built (`number` 0), or raised while it was asked."""
 
     worker: int
     source: str
     words: str
+    number: int = 0
 
 
 class Wanted(msgspec.Struct, frozen=True):

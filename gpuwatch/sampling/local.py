@@ -24,6 +24,7 @@ class LocalAnswer:
     def __init__(self, post: Callable[[Reading], None], happened: Callable[[Event], None], faults: Faults) -> None:
         self._post, self._happened, self._faults = post, happened, faults
         self.last: float | None = None  # wall time of the last reading that gave something
+        self.bug = ""
 
     def reading(self, reading: Reading) -> None:
         """Hand the reading on."""
@@ -40,6 +41,10 @@ class LocalAnswer:
 
     def restart(self, reason: str) -> None:
         """A thread cannot be replaced."""
+
+    def failed(self, words: str) -> None:
+        """Note what cost a part of the round."""
+        self.bug = words
 
     def done(self, busy: Sequence[str] = ()) -> None:
         """The round ends when `ask` returns."""
@@ -138,6 +143,7 @@ class Local:
         started, bug = self._clock.mono(), ""
         try:
             self._source.ask(tier, frozenset(), answer)
+            bug = answer.bug
         except BaseException as error:  # root of the thread: whatever the source raises costs this round
             bug = f"raised {type(error).__name__}: {error}"
             if not self._bug:

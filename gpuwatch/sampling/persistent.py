@@ -65,6 +65,9 @@ class Open(msgspec.Struct, frozen=True):
     asked: float
 
 
+Wrong = Mapping[Tier | None, Mapping[str, str]]  # by tier (None: before any round) and source: what went wrong with it
+
+
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of one persistent worker."""
 
@@ -84,8 +87,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     trouble: Trouble | None = None
     hung: bool = False
     took: float | None = None  # the last round
-    erring: Mapping[str, str] = {}  # sources that failed in the round under way
-    wrong: Mapping[str, str] = {}  # ... in the last round
+    erring: Wrong = {}  # sources that failed in the round under way of each tier
+    wrong: Wrong = {}  # ... in its last round
     overrun: tuple[float, float] | None = None  # rounds still open when the next was due: the first and the last such time
     slow: bool = False  # that was said
     paused: bool = False  # nothing is started until it goes on
@@ -111,8 +114,8 @@ def decide(state: State, event: Event, now: float, patience: Patience) -> Step:
     match event:
         case Answered():
             return answered(state, event, now, patience)
-        case Erred(_, source, words):
-            return replace(state, erring={**state.erring, source: words}), []
+        case Erred():
+            return erred(state, event), []
         case Wanted(_, reason):
             return put_down(state, now, Reason.DRIVER_CHANGE, f"asked to be replaced ({reason})")
         case Broke(_, words):
@@ -149,6 +152,14 @@ def put(state: State, tier: Tier, now: float) -> tuple[State, Question]:
     return replace(state, number=number, open={**state.open, tier: Open(number, now)}), Question(state.worker, number, tier)
 
 
+def erred(state: State, event: Erred) -> State:
+    """Take note of a source that failed in a round, or that could not be built: that goes with the next round that ends."""
+    tier = next((tier for tier, one in state.open.items() if one.number == event.number), None)
+    if tier is None and event.number:
+        return state  # that round is over
+    return replace(state, erring={**state.erring, tier: {**state.erring.get(tier, {}), event.source: event.words}})
+
+
 def answered(state: State, event: Answered, now: float, patience: Patience) -> Step:
     """Close the round, and with it the trouble that there was."""
     tier = next((tier for tier, one in state.open.items() if one.number == event.number), None)
@@ -156,7 +167,9 @@ def answered(state: State, event: Answered, now: float, patience: Patience) -> S
         return state, []
     took = now - state.open[tier].asked
     still_open = {key: one for key, one in state.open.items() if key is not tier}
-    state = replace(state, open=still_open, answered=True, hung=False, took=took, wrong=state.erring, erring={})
+    wrong = {**state.wrong, tier: {**state.erring.get(None, {}), **state.erring.get(tier, {})}}
+    erring = {key: failed for key, failed in state.erring.items() if key not in (None, tier)}
+    state = replace(state, open=still_open, answered=True, hung=False, took=took, wrong=wrong, erring=erring)
     said: list[Action] = []
     is_steady = now - state.since >= patience.steady
     if state.trouble and (state.failures <= 1 or is_steady):  # one that fails again and again is not well at its first answer
@@ -324,18 +337,17 @@ class Persistent:
 def report(state: State, sources: tuple[str, ...], now: float) -> Report:
     """Return what is told of a worker; a round that is longer under way than the last one took is what its duration shows."""
     is_well = state.phase is Phase.UP and state.answered
+    wrong = {source: words for tier in Tier for source, words in state.wrong.get(tier, {}).items()}
     is_new = state.paused or (state.took is None and state.trouble is None)
     waited = max((now - one.asked for one in state.open.values()), default=0.0)
     took = None if state.took is None and not state.open else max(state.took or 0.0, waited)
-    standings = {
-        source: Standing(None if is_new else is_well and source not in state.wrong, took, state.hung) for source in sources
-    }
+    standings = {source: Standing(None if is_new else is_well and source not in wrong, took, state.hung) for source in sources}
     if state.paused:
         problem = ""
     elif state.phase is Phase.LEFT:
         problem = f"{len(state.abandoned)} processes are stuck in the kernel; nothing is started until one of them ends"
     elif is_well:
-        problem = "; ".join(f"{source} {words}" for source, words in state.wrong.items())
+        problem = "; ".join(f"{source} {words}" for source, words in wrong.items())
     elif state.trouble:
         problem = state.trouble.words
     else:

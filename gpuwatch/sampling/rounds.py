@@ -109,7 +109,7 @@ def decide(state: State, event: Event, now: float, patience: Patience) -> Step:
     match event:
         case Heard():
             return replace(state, round=heard(round_, event, now)), []
-        case Erred(_, source, words):
+        case Erred(_, source, words, _):
             return replace(state, round=replace(round_, erring={**round_.erring, source: words})), []
         case Answered():
             return finished(state, round_, now)

@@ -26,6 +26,10 @@ class Answer(Protocol):
         """The source can only go on in a new process (`driver_change`); the supervisor replaces the worker."""
         ...
 
+    def failed(self, words: str) -> None:
+        """A bug has cost a part of this round, or all of it; said before `done`. The source has logged it."""
+        ...
+
     def done(self, busy: Sequence[str] = ()) -> None:
         """The round is over; `busy` names the target keys whose earlier call has not returned and that got no new one."""
         ...

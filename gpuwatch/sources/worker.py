@@ -108,6 +108,10 @@ class PipeAnswer:
         """Ask for a new process."""
         self._pipe.send(wire.Restart(reason))
 
+    def failed(self, words: str) -> None:
+        """Say what has cost a part of the round."""
+        self._pipe.send(wire.Failed(self._number, self._name, words))
+
     def done(self, busy: Sequence[str] = ()) -> None:
         """End this source's part of the round."""
         self._round.finish(self._name, busy)

@@ -54,6 +54,10 @@ class Gathered:
     def restart(self, reason: str) -> None:
         """Nothing is replaced here."""
 
+    def failed(self, words: str) -> None:
+        """None of this has a bug to tell of."""
+        raise AssertionError(words)
+
     def done(self, busy: Sequence[str] = ()) -> None:
         """The round is over."""
 

@@ -5,8 +5,8 @@ with GpuServer(tmp_path) as server:
     server.nvml.lose(5)
     server.daemon.until(lambda page: page.value("gpuwatch_gpu_up", gpu="5") == 0)
 
-Periods are short (fast 0.2 s, normal 0.5 s, slow 1 s), the deadline of a call is 2 s. The probe looks once, at the start,
-since each look is a process; a test of what it sees change asks for WATCHFUL.
+Periods are short (fast 0.2 s, normal 0.5 s, slow 1 s), the deadline of a call is 2 s; SHIPPED has those of a real host. The
+probe looks once, at the start, since each look is a process; a test of what it sees change asks for WATCHFUL.
 """
 
 import json
@@ -26,6 +26,7 @@ from tests.fakes.receiver import Receiver
 from tests.fakes.until import PATIENCE, until
 
 PACE = 'every = "200ms"\nevery_normal = "500ms"\nevery_slow = "1s"\ndeadline = "2s"'
+SHIPPED = 'every = "1s"\nevery_normal = "10s"\nevery_slow = "1m"\ndeadline = "5s"'
 PROBE = 'every = "1m"\ndeadline = "10s"'
 WATCHFUL = '[sources.probe]\nevery = "2s"\ndeadline = "10s"\n'
 STAMP = re.compile(r"^\S+ \S+ ")
@@ -46,6 +47,7 @@ class GpuServer:
         config: str = "",
         environ: Mapping[str, str] | None = None,
         listen: str = "",
+        pace: str = PACE,
         real_host: bool = False,  # this machine's own trees instead of fake ones
     ) -> None:
         self.nvml = FakeNvml(folder, gpus=gpus, model=model, driver=driver)
@@ -57,7 +59,7 @@ class GpuServer:
             "" if real_host else "\n".join(f'{tree} = "{getattr(self.nvml, tree)}"' for tree in ("proc", "sys", "dev", "root"))
         )
         told = f'\n[[receivers]]\nname = "oncall"\nkind = "webhook"\nurl = "{receiver.url}"' if receiver else ""
-        paces = {"[sources.nvml]": PACE, "[sources.probe]": PROBE}
+        paces = {"[sources.nvml]": pace, "[sources.probe]": PROBE}
         head = "".join(f"{table}\n{pace}\n" for table, pace in paces.items() if table not in config)
         self.daemon = Running(folder / "d", environ={**self.nvml.environment, **(environ or {})})
         self.daemon.configure(f"[paths]\n{paths}\n{head}{config}{told}", name="vision-07", listen=listen)

@@ -39,6 +39,10 @@ class Heard:
     def restart(self, reason: str) -> None:
         """A thread cannot be replaced."""
 
+    def failed(self, words: str) -> None:
+        """None of this has a bug to tell of."""
+        raise AssertionError(words)
+
     def done(self, busy: Sequence[str] = ()) -> None:
         """The round is over when `ask` returns."""
 

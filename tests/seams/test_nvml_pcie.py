@@ -125,3 +125,16 @@ def test_counters_that_show_more_than_32_bits_are_trusted_from_then_on(tmp_path:
         worker.ask(Tier.SLOW)
         fake.set(0, pcie_receive=5)
         assert part(worker.ask().gpu(fake.uuid(0)), RAW) == {gpu.PCIE_TRANSMIT_RAW: 3e9, gpu.PCIE_RECEIVE_RAW: 5.0}
+
+
+@pytest.mark.parametrize(
+    "wide", [{"pcie_transmit": 1 << 33}, {"pcie_receive": 1 << 33}, {"pcie_transmit": 1 << 33, "pcie_receive": 1 << 33}]
+)
+def test_the_look_that_finds_counters_to_be_wide_gives_neither_of_them(tmp_path: Path, wide: dict[str, int]) -> None:
+    """They are the fast tier's from then on: one that stayed in a normal reading would be added up a second time."""
+    fake = FakeNvml(tmp_path, gpus=1)
+    with closing(NvmlWorker(fake, normal=0.2)) as worker:
+        worker.warm()
+        fake.set(0, **wide)
+        assert part(worker.ask(Tier.NORMAL).gpu(fake.uuid(0)), RAW) == {}
+        assert set(part(worker.ask().gpu(fake.uuid(0)), RAW)) == RAW

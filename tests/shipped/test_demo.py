@@ -39,6 +39,10 @@ class Onto:
     def restart(self, reason: str) -> None:
         """Nothing has to."""
 
+    def failed(self, words: str) -> None:
+        """None of this has a bug to tell of."""
+        raise AssertionError(words)
+
     def done(self, busy: Sequence[str] = ()) -> None:
         """Nothing waits for it."""
 

@@ -14,8 +14,10 @@ from tests.fakes.until import until
 
 KINDS = {15: "lost", 16: "reset_required", 999: "unknown_error"}
 CLOSED = [  # code of nvmlDeviceGetHandleByIndex, kind of the fault, words of it
+    (1, "unknown_error", "(1)"),
     (4, "no_permission", "check the mode of its /dev/nvidia* node"),
     (8, "unknown_error", "power cable"),
+    (9, "unknown_error", "(9)"),
     (11, "unknown_error", "interrupts"),
     (14, "unknown_error", "InfoROM"),
     (15, "lost", "power cycle"),

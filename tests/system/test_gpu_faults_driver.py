@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.gpu_server import GpuServer
+from tests.fakes.gpu_server import SHIPPED, GpuServer
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.until import PATIENCE
 
@@ -121,6 +121,25 @@ def test_a_driver_that_goes_away_under_us_costs_no_gpu_its_name(
     said = (server.said(line), server.said("WARNING gpuwatch-nvml"))
     assert said == (1, int(state == "not_loaded")), server.daemon.said()
     assert server.said("NVML is initialised") == 2, server.daemon.said()  # at the start, and once again
+
+
+def test_a_driver_whose_end_is_met_by_the_event_wait_drops_no_gpu_until_the_next_look_at_it(tmp_path: Path) -> None:
+    """At the pace of a real host the driver itself is looked at every 10 s, and three odd answers of a GPU count as lost."""
+    with GpuServer(tmp_path, gpus=4, pace=SHIPPED) as server:
+        server.wait_up(4)
+        server.nvml.unload()
+        server.nvml.answer("nvmlEventSetWait", 9)
+        page = server.until_driver("not_loaded")
+        surveyed = server.nvml.calls("nvmlDeviceGetCount")
+        page = server.daemon.until(lambda page: [value for _, value in page.all("gpuwatch_gpu_up")] == [0] * 4)
+        assert [page.state("gpuwatch_gpu_down_reason", "reason", gpu=str(card)) for card in range(4)] == ["driver"] * 4
+        assert server.nvml.calls("nvmlDeviceGetCount") == surveyed
+        assert page.all("gpuwatch_alert_state", rule="gpu_dropped") == []
+        server.nvml.answer("nvmlEventSetWait", 0)
+        server.nvml.load(DRIVER)
+        server.wait_up(4)
+        assert server.daemon.page().all("gpuwatch_alert_state", rule="gpu_dropped") == []
+    assert "gpu_dropped" not in server.daemon.said(), server.daemon.said()
 
 
 def test_access_that_a_container_loses_is_not_eight_dead_gpus(tmp_path: Path) -> None:

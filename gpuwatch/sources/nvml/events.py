@@ -1,7 +1,8 @@
 """NVML's events (Xids, ECC, MIG, recovery action) of all GPUs: a watch for each handle, tended once a fast round.
 
 A watch follows its GPU's handle: it begins when a GPU is opened, also after the GPU was lost, the list was made anew or NVML was
-initialised again, and ends when the handle is given up. Before nvmlShutdown all of them must have ended (`quiet`).
+initialised again, and ends when the handle is given up. A GPU has one at a time: while its last one has not come back, which an
+idle one does within WAIT, there is no other. Before nvmlShutdown all of them must have ended (`quiet`).
 """
 
 import logging
@@ -43,7 +44,7 @@ class Events:
         self._answer = answer
 
     def tend(self, library: Library | None, gpus: Iterable[Gpu]) -> None:
-        """Begin a watch for every handle that has none; log those that hang, and those that come back."""
+        """Begin a watch for every handle that has none, once the GPU's last one has ended; log those that hang or come back."""
         now = self._clock.mono()
         with self._lock:
             self._old = [watch for watch in self._old if not watch.ended(0.0)]
@@ -54,7 +55,8 @@ class Events:
                 if watch is not None and watch.handle is not gpu.handle:
                     self._old.append(self._watches.pop(key))
                     watch = None
-                if watch is None and gpu.handle is not None and gpu.stuck() < PATIENCE:
+                hangs_on = any(old.gpu.identity.key == key for old in self._old)  # else each opening would add a thread for ever
+                if watch is None and gpu.handle is not None and not hangs_on and gpu.stuck() < PATIENCE:
                     self._watches[key] = Watch(library, gpu, self._clock, self)
             for watch in (*self._watches.values(), *self._old):
                 self._note(watch, now)

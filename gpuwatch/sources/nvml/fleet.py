@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 class Opening:
     """One index that is being opened, on a lane that becomes the lane of the GPU found there."""
 
-    def __init__(self, index: int, lane: Lane, number: int, *, everything: bool) -> None:
+    def __init__(self, index: int, lane: Lane, life: int, *, everything: bool) -> None:
         self.index = index
         self.lane = lane
-        self.number = number
+        self.life = life  # which initialisation of NVML its handle belongs to
         self.everything = everything
         self.gpu: Gpu | None = None
         self.address: Address | None = None  # where the GPU says that it sits, once it has
@@ -54,6 +54,7 @@ class Fleet:
         self._said: dict[int, Address] = {}  # where GPUs sit that cannot be opened, by their own word
         self._retry: dict[int, tuple[float, float]] = {}  # index: when it may be tried again, and the wait before that
         self._number = 0
+        self._life = 0
         self._count = -1  # not counted yet
         self._nameless: set[int] = set()
 
@@ -78,6 +79,7 @@ class Fleet:
             for gpu in self._gpus.values():
                 gpu.let_go()
             self._count = -1
+            self._life += 1
             self._retry.clear()
 
     def enumerate(self, count: int) -> None:
@@ -90,6 +92,8 @@ class Fleet:
                 self._failed.clear()
                 self._said.clear()
                 self._retry.clear()
+                for opening in self._openings.values():
+                    opening.overdue = False  # one that still hangs is this enumeration's too, and is said to hang anew
             alive = {gpu.index for gpu in self._gpus.values() if gpu.handle is not None}
             for index in range(count):
                 if index not in self._openings and (everything or (index not in alive and self._due(index))):
@@ -114,7 +118,7 @@ class Fleet:
 
     def _start(self, index: int, *, everything: bool) -> None:
         lane = Lane(f"nvml-gpu-{index}", self._clock)
-        opening = Opening(index, lane, self._number, everything=everything)
+        opening = Opening(index, lane, self._life, everything=everything)
         self._openings[index] = opening
         lane.submit(lambda: self._open(opening))
 
@@ -134,13 +138,18 @@ class Fleet:
             self._came_back(opening, found, code)
 
     def _came_back(self, opening: Opening, found: tuple[Identity, Any] | None, code: int) -> None:
-        """Take what an opening gave: who the GPU is and its handle, or the code that it ended with."""
+        """Take what an opening gave: who the GPU is and its handle, or the code that it ended with.
+
+        What was begun before NVML was gone says nothing any more: where its index is counted again, it is opened anew.
+        """
         with self._lock:
-            if self._openings.get(opening.index) is opening:
-                del self._openings[opening.index]
-            if found is not None:
+            del self._openings[opening.index]
+            if opening.life != self._life:
+                if opening.index < self._count:
+                    self._start(opening.index, everything=True)
+            elif found is not None:
                 self._opened(opening, *found)
-            elif code not in verdicts.PROCESS_WIDE:
+            else:
                 self._refuse(opening, verdicts.not_opened(code, self._library.describe(code)))
             if opening.gpu is None or opening.gpu.lane is not opening.lane:
                 opening.lane.close()
@@ -189,7 +198,9 @@ class Fleet:
             del self._gpus[address]
 
     def _conclude(self) -> None:
-        """Give each index that cannot be opened a name and its fault; what no index led to is gone."""
+        """Give each index that cannot be opened a name and its fault; what no index led to is gone. Without NVML none is."""
+        if self._count < 0:
+            return
         for index, fault in sorted(self._failed.items()):
             gpu = self._known(index) or self._place_holder(index)
             if gpu is not None:

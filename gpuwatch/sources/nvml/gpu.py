@@ -70,6 +70,8 @@ class Gpu:
     def open(self, identity: Identity, index: int, handle: Any, lane: Lane) -> None:
         """Take a handle that was just opened, and forget what the last one taught."""
         self._learned = Learned(self._gap)
+        if self._barren_fault is not None:
+            self._learned.barren = verdicts.ROW - 1  # that it can be opened does not make it well: it has to answer
         self._fans, self._processes, self._links = None, None, None
         self._gpm.free()
         self._gpm = Gpm(self._library, self._clock)

@@ -17,18 +17,25 @@ class Lane:
     def __init__(self, name: str, clock: Clock) -> None:
         self._clock = clock
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._closed = False
         self._since: float | None = None
         self.job = 0  # number of the present job, or of the last one
         self._bugs: set[tuple[str, str, int | None]] = set()
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    def submit(self, job: Callable[[], None]) -> None:
-        """Queue a job; it runs after those before it."""
-        self._jobs.put(job)
+    def submit(self, job: Callable[[], None]) -> bool:
+        """Queue a job; it runs after those before it. Returns False where the lane is closed, and the job will never run."""
+        with self._lock:
+            if not self._closed:
+                self._jobs.put(job)
+            return not self._closed
 
     def close(self) -> None:
         """End the thread after the jobs that are queued."""
-        self._jobs.put(None)
+        with self._lock:
+            self._closed = True
+            self._jobs.put(None)
 
     def running(self, now: float) -> float:
         """Return for how many seconds the present job has been running, 0 while idle."""
@@ -54,3 +61,8 @@ class Lane:
             self._bugs.add(kind)
             said = traceback.format_exception_only(error)[-1].strip()
             log.error("a bug in %s, its readings are incomplete: %s", threading.current_thread().name, said, exc_info=error)
+
+
+def raised(error: BaseException) -> str:
+    """Return words for what nobody expected to be raised."""
+    return f"raised: {traceback.format_exception_only(error)[-1].strip()}"

@@ -75,7 +75,8 @@ class Learned:
         self._averaged = Absence.UNSUPPORTED not in means.values()
         if self.counters:
             return
-        if any(look.values.pop(metric, 0.0) >= link.WRAP for metric in RAW):
+        raw = [look.values.pop(metric, 0.0) for metric in RAW]  # both leave the look, whatever the first one says
+        if max(raw) >= link.WRAP:
             self._wide = self._trusted = True
             self.ways.version += 1
         found, at = self._sample or ({}, now)

@@ -35,6 +35,7 @@ class Library:
         self._lock = threading.Lock()
         counted = (code for code in NVML_ERRORS if int(code) not in verdicts.PERMANENT)
         self._errors = dict.fromkeys((NVML_ERRORS[code] for code in counted), 0.0)
+        self.is_gone: Callable[[int], bool] = lambda _: True  # whether a process-wide code of one call speaks for NVML as a whole
 
     def find(self, name: str) -> Callable[..., Any] | None:
         """Return a function of pynvml, None where this version of it is older than the function."""
@@ -58,11 +59,21 @@ class Library:
                 self._errors[metric] += 1
         if code in verdicts.GONE:
             return GpuGoneError(code)
-        return DriverGoneError(code) if code in verdicts.PROCESS_WIDE else CallError(code)
+        return DriverGoneError(code) if code in verdicts.PROCESS_WIDE and self.is_gone(code) else CallError(code)
 
     def named(self, name: str, *arguments: Any) -> Any:
         """Call a function by its name."""
         return self.call(self.find(name), *arguments)
+
+    def code(self, name: str) -> int:
+        """Call a function without arguments as a witness; return its code, which is not counted (0: it works)."""
+        function = self.find(name)
+        try:
+            if function is not None:
+                function()
+        except self._error as error:
+            return int(error.value)  # type: ignore[attr-defined] # as in `call`
+        return 0 if function is not None else verdicts.FUNCTION_NOT_FOUND
 
     def wait(self, event_set: Any, milliseconds: int) -> Any:
         """Wait for an event of a set; None where none came in time, which is no error and not counted as one."""

@@ -14,6 +14,7 @@ from gpuwatch.model.reading import Absence
 from gpuwatch.sources.nvml import verdicts
 from gpuwatch.sources.nvml.bounds import plausible
 from gpuwatch.sources.nvml.gpu import Gpu
+from gpuwatch.sources.nvml.lane import raised
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, GpuGoneError, Library
 from gpuwatch.sources.nvml.session import Session
 
@@ -34,6 +35,7 @@ class Throughput:
         self._clock = clock
         self._asked = threading.Event()
         self._stop = threading.Event()
+        self.bug = ""  # what was raised by the last samples
         threading.Thread(target=self._run, name="nvml-pcie", daemon=True).start()
 
     def asked(self) -> None:
@@ -58,14 +60,15 @@ class Throughput:
                     try:
                         self._sample(gpu)
                         sampled = True
-                    except BaseException:  # root of the thread: what pynvml raises, SystemExit too, must not end all samples
+                    except BaseException as error:  # root of the thread: what pynvml raises, SystemExit too, must not end it
                         failed = True
+                        self.bug = raised(error)
                         if failing is None:
                             failing = self._clock.mono()
                             log.exception("a bug in the PCIe samples, they are incomplete")
             if sampled and not failed and failing is not None:
                 log.info("the PCIe samples are whole again after %.0f s", self._clock.mono() - failing)
-                failing = None
+                failing, self.bug = None, ""
 
     def _wanted(self) -> list[Gpu]:
         fleet = self._session.fleet

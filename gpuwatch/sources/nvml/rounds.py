@@ -7,7 +7,7 @@ the round, at the latest when patience runs out. No thread that may be stuck is 
 import logging
 import queue
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import msgspec
@@ -19,7 +19,7 @@ from gpuwatch.sources.nvml import verdicts
 from gpuwatch.sources.nvml.events import Events
 from gpuwatch.sources.nvml.fleet import Opening
 from gpuwatch.sources.nvml.gpu import PATIENCE, Gpu
-from gpuwatch.sources.nvml.lane import Lane
+from gpuwatch.sources.nvml.lane import Lane, raised
 from gpuwatch.sources.nvml.library import DriverGoneError
 from gpuwatch.sources.nvml.pcie import Throughput
 from gpuwatch.sources.nvml.session import Session
@@ -40,15 +40,29 @@ class Request(msgspec.Struct, frozen=True):
 class Round:
     """Who has not answered yet. After `wait` has returned it is over, and what was not begun is not begun any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, failed: Callable[[str], None]) -> None:
         self.over = False
+        self._failed = failed
         self._pending: set[str] = set()
         self._done = threading.Condition()
 
-    def add(self, name: str) -> None:
-        """Expect an answer."""
+    def hand(self, lane: Lane, name: str, job: Callable[[], None]) -> None:
+        """Have a lane do a job and expect it to end; a bug in it costs its part of the round, and is told."""
+
+        def run() -> None:
+            try:
+                if not self.over:
+                    job()
+            except BaseException as error:  # what pynvml raises, SystemExit too; the lane logs it
+                self._failed(raised(error))
+                raise
+            finally:
+                self.finish(name)
+
         with self._done:
             self._pending.add(name)
+        if not lane.submit(run):  # closed meanwhile, since its GPU was given up or opened on another: the next round knows
+            self.finish(name)
 
     def finish(self, name: str) -> None:
         """Count an answer."""
@@ -106,7 +120,8 @@ class Nvml:
                 busy = self._conduct(tier, request.skip, request.answer)
                 if tier is Tier.FAST and self._session.fleet is not None:
                     self._events.tend(self._session.library, self._session.fleet.gpus())
-            except BaseException:  # root of the thread: what pynvml raises, SystemExit too, must not end all rounds
+            except BaseException as error:  # root of the thread: what pynvml raises, SystemExit too, must not end all rounds
+                request.answer.failed(raised(error))
                 if failing is None:
                     failing = self._clock.mono()
                     log.exception("a bug in the %s rounds of nvml, their readings are incomplete", tier.value)
@@ -125,7 +140,9 @@ class Nvml:
         """
         end = self._clock.mono() + self._deadline
         self._session.begun.wait(max(0.0, self._started + self._deadline - self._clock.mono()))  # only at the start
-        round_ = Round()
+        self._session.retry()
+        self._session.tell_news(answer)
+        round_ = Round(answer.failed)
         if tier is Tier.NORMAL:
             self._ask_session(round_, answer)
         patience = min(self._deadline, self._periods[tier])
@@ -149,71 +166,54 @@ class Nvml:
             late += [f"#{opening.index}" for opening in fleet.openings() if not opening.overdue]
             for gpu in fleet.gpus():  # those that turned out meanwhile to be there, but cannot be opened
                 if gpu.handle is None and gpu.identity.key not in asked | skip:
-                    give(gpu.silent(tier), answer)
+                    self._give(gpu.silent(tier), answer)
         if tier is Tier.NORMAL:
-            self._throughput.asked()
+            self._have_sampled(answer)
         if self._session.restart and not self._told:
             self._told = self._session.restart
             answer.restart(self._told)
         return busy + [name for name in dict.fromkeys(late) if name != DRIVER_KEY]
+
+    def _have_sampled(self, answer: Answer) -> None:
+        """Have the next samples of the PCIe links taken, and tell of a bug in the last ones."""
+        if self._throughput.bug:
+            answer.failed(self._throughput.bug)
+        self._throughput.asked()
 
     def _ask_session(self, round_: Round, answer: Answer) -> None:
         """Have the driver looked at, or say that it does not come back."""
         session = self._session
         stuck = session.lane.running(self._clock.mono())
         if stuck > self._overdue:
-            fault = Fault("failed", f"a call to NVML itself has not returned for {stuck:.0f} s")
-            for reading in session.readings(fault):
-                answer.reading(reading)
+            session.hangs = Fault("failed", f"a call to NVML itself has not returned for {stuck:.0f} s")
+            session.tell(answer)
         elif stuck < PATIENCE:
-            round_.add(DRIVER_KEY)
-
-            def job() -> None:
-                try:
-                    if not round_.over:
-                        session.survey(answer)
-                finally:
-                    round_.finish(DRIVER_KEY)
-
-            session.lane.submit(job)
+            session.hangs = None
+            round_.hand(session.lane, DRIVER_KEY, lambda: session.survey(answer))
 
     def _ask_opening(self, opening: Opening, tier: Tier, round_: Round, answer: Answer) -> None:
         """Have a GPU read as soon as it is open, in this same round."""
-        name = f"#{opening.index}"
-        round_.add(name)
 
         def job() -> None:
-            try:
-                gpu = opening.gpu
-                if gpu is not None and gpu.lane is opening.lane and not round_.over:
-                    self._look(gpu, tier, answer)
-            finally:
-                round_.finish(name)
+            gpu = opening.gpu
+            if gpu is not None and gpu.lane is opening.lane:
+                self._look(gpu, tier, answer)
 
-        opening.lane.submit(job)
+        round_.hand(opening.lane, f"#{opening.index}", job)
 
     def _ask_gpu(self, gpu: Gpu, tier: Tier, round_: Round, answer: Answer) -> list[str]:
         """Hand a GPU's lane its job, or answer in its place; return its key if its last call has not come back."""
         key, lane = gpu.identity.key, gpu.lane
         if gpu.handle is None or lane is None:
-            give(gpu.silent(tier), answer)
+            self._give(gpu.silent(tier), answer)
             return []
         stuck = gpu.stuck()
         if stuck >= PATIENCE:
             if stuck >= self._deadline:
                 self._note_hung(gpu, lane, stuck)
-                give(gpu.silent(tier, Absence.LATE, verdicts.hung(stuck)), answer)
+                self._give(gpu.silent(tier, Absence.LATE, verdicts.hung(stuck)), answer)
             return [key]
-        round_.add(key)
-
-        def job() -> None:
-            try:
-                if not round_.over:
-                    self._look(gpu, tier, answer)
-            finally:
-                round_.finish(key)
-
-        lane.submit(job)
+        round_.hand(lane, key, lambda: self._look(gpu, tier, answer))
         return []
 
     def _look_at_once(self, gpu: Gpu, tiers: tuple[Tier, ...], answer: Answer) -> None:
@@ -233,10 +233,8 @@ class Nvml:
                 answer.event(event)
         except DriverGoneError as error:
             self._session.driver_gone(error.code)
-            readings = [*self._session.news(), *gpu.silent(tier)]
+            readings = gpu.silent(tier)
         else:
-            if gpu.unreachable is not None:
-                readings = [*self._session.news(), *readings]
             if gpu.fault is verdicts.STALE_HANDLE:
                 self._session.recount()
         took = self._clock.mono() - started
@@ -244,7 +242,15 @@ class Nvml:
             log.info("%s comes back after %.0f s", gpu, took)
         if took > self._deadline and gpu.handle is not None:
             return  # it was reported as hung, and these values are old by now: the next round is whole
-        give(readings, answer)
+        self._give(readings, answer)
+
+    def _give(self, readings: Iterable[Reading], answer: Answer) -> None:
+        """Answer with the readings of a GPU; before it is blamed for anything, how the driver is, where that has changed."""
+        found = list(readings)
+        if any(reading.fault is not None for reading in found):
+            self._session.tell_news(answer)
+        for reading in found:
+            answer.reading(reading)
 
     def _note_hung(self, gpu: Gpu, lane: Lane, stuck: float) -> None:
         """Log once for each call that hangs."""
@@ -252,9 +258,3 @@ class Nvml:
         if self._hung.get(gpu.identity.key) != job:
             self._hung[gpu.identity.key] = job
             log.warning("%s: %s", gpu, verdicts.hung(stuck).words)
-
-
-def give(readings: Iterable[Reading], answer: Answer) -> None:
-    """Answer with these readings."""
-    for reading in readings:
-        answer.reading(reading)

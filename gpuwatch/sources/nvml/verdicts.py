@@ -29,7 +29,8 @@ PERMANENT = frozenset((NOT_SUPPORTED, FUNCTION_NOT_FOUND, DEPRECATED))  # this d
 NOTHING_NOW = frozenset((6, 10, 21, 27))  # not found, timeout, no data, not ready: no new sample
 PROCESS_WIDE = frozenset((UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH))
 GONE = frozenset((GPU_IS_LOST, RESET_REQUIRED))  # the handle is not to be used again
-SUSPECT = frozenset((OPERATING_SYSTEM, UNKNOWN))  # three in a row on a call that used to work make a fault
+# three in a row on a call that used to work make a fault; the process-wide ones are here where NVML itself says otherwise
+SUSPECT = frozenset((OPERATING_SYSTEM, UNKNOWN)) | PROCESS_WIDE
 ROW = 3
 GRACE = 120.0  # seconds in which udev, nvidia-modprobe or nvidia-persistenced may still make the nodes of a loaded module
 
@@ -75,7 +76,7 @@ def not_opened(code: int, name: str) -> Fault:
 
 def reason(fault: Fault) -> Absence:
     """Return why the values of a GPU are absent that has this fault and no handle."""
-    reasons = {"unknown_error": Absence.FAILED, "no_permission": Absence.DENIED, "hung": Absence.LATE}
+    reasons = {"unknown_error": Absence.FAILED, DRIVER: Absence.FAILED, "no_permission": Absence.DENIED, "hung": Absence.LATE}
     return reasons.get(fault.kind, Absence.LOST)
 
 
@@ -103,7 +104,8 @@ def ailing(code: int) -> Fault:
 
 
 STALE_HANDLE = Fault("unknown_error", "NVML no longer knows the handle it gave; the GPU is looked for again", INVALID_ARGUMENT)
-DRIVER_DOWN = Fault("unknown_error", "the driver as a whole does not answer")
+DRIVER = "driver"  # kind of a GPU's fault that says nothing of the GPU
+DRIVER_DOWN = Fault(DRIVER, "the driver as a whole does not answer")
 
 
 def hung(seconds: float) -> Fault:
@@ -150,7 +152,7 @@ def not_started(code: int, name: str, traces: Traces) -> Fault:
         return not_loaded(traces)
     if code == NO_PERMISSION:
         return Fault("no_permission", "no permission to open /dev/nvidiactl: check the mode of the /dev/nvidia* nodes", code)
-    if code in SUSPECT:
+    if code in SUSPECT:  # those that are process-wide are named above
         return lost_access(code)
     return Fault("failed", f"nvmlInit answers {name} ({code})", code)
 
@@ -184,6 +186,8 @@ def no_access(code: int, traces: Traces) -> Fault:
     """Return the driver's state where NVML is initialised and none of the GPUs can be reached."""
     if traces.lacks_nodes or code == NO_PERMISSION:
         return not_started(NO_PERMISSION, "", traces)
+    if code in PROCESS_WIDE:  # of every GPU, while NVML itself answers
+        return not_started(code, "", traces)
     return lost_access(code)
 
 

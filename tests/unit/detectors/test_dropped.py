@@ -50,6 +50,15 @@ def test_the_text_says_which_card_why_since_when_and_what_to_do(tell: Tell) -> N
     )
 
 
+def test_gpus_that_speak_of_the_driver_before_it_does_are_not_dropped(tell: Tell) -> None:
+    """The driver's own reading may be up to 10 s older than theirs, and still says that all is well."""
+    story = tell(gpus=4).at(60)
+    for index in range(4):
+        story.gpu(index, fault=Fault("driver", "the driver as a whole does not answer"))
+    story.expects_nothing_until(90)
+    assert [(story.value(index, UP), story.value(index, DOWN_REASON["driver"])) for index in range(4)] == [(0, 1)] * 4
+
+
 def test_one_odd_answer_is_nothing(tell: Tell) -> None:  # S1: 999 on others for one sample
     story = tell(gpus=8).at(60)
     story.gpu(3, fault=UNKNOWN).at(61)

@@ -288,12 +288,20 @@ def test_what_an_earlier_worker_says_is_not_heard() -> None:
 def test_a_source_that_failed_is_told_until_a_round_is_well() -> None:
     story = Story().up()
     story.on(Erred(1, "nvml", "cannot be built: ImportError: x"))
-    story.on(Asked(Tier.FAST))
-    story.answer()
-    assert (story.report().standings["nvml"].success, story.report().problem) == (False, "nvml cannot be built: ImportError: x")
-    story.on(Asked(Tier.FAST))
-    story.answer()
-    assert (story.report().standings["nvml"].success, story.report().problem) == (True, "")
+    for told in ((False, "nvml cannot be built: ImportError: x"), (True, "")):
+        story.on(Asked(Tier.FAST))
+        story.answer()
+        assert told == (story.report().standings["nvml"].success, story.report().problem)
+
+
+def test_a_source_that_fails_in_one_tier_is_not_well_because_another_tier_is() -> None:
+    story, well, bad = Story().up(Tier.FAST, Tier.SLOW), (True, ""), (False, "nvml raised: x")
+    story.on(Asked(Tier.SLOW))
+    story.on(Erred(1, "nvml", "raised: x", story.state.open[Tier.SLOW].number))
+    for tier, told in ((Tier.FAST, well), (Tier.SLOW, bad), (Tier.FAST, bad), (Tier.FAST, bad), (Tier.SLOW, well)):
+        story.on(Asked(tier))
+        story.answer(tier)
+        assert told == (story.report().standings["nvml"].success, story.report().problem)
 
 
 def test_before_the_first_round_nothing_is_claimed() -> None:
