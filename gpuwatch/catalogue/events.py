@@ -43,6 +43,7 @@ KINDS: Mapping[str, EventKind] = MappingProxyType(
             ),
             EventKind("resumed", "driver", "The GPUs are read again after a release."),
             EventKind("driver_changed", "driver", "The GPUs are read again after a release, by another driver."),
+            EventKind("not_resumed", "driver", "The GPUs are not read after a release: the driver is not back."),
             EventKind("nouveau", "driver", "The nouveau driver holds the GPUs.", counted=True),
             EventKind("aer_corrected", "pci", "A corrected PCIe error.", counted=True),
             EventKind("aer_nonfatal", "pci", "An uncorrected PCIe error that is not fatal.", counted=True),

@@ -36,6 +36,7 @@ from gpuwatch.sources.holders import Holders, holders
 
 PLACE = "gpuwatch release"
 LASTS = "30m"
+SHORTEST = 1.0  # seconds that the daemon takes
 GRACE = 300.0  # seconds by which a release goes on while the command runs beyond its time
 AHEAD = 0.2  # part of the time that is left when the command is looked at ...
 NEAR = 30.0  # ... and when that is less than this, more time is asked for
@@ -46,19 +47,25 @@ NOT_FOUND, NOT_EXECUTABLE, BY_SIGNAL = 127, 126, 128  # as shells have them
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--for", dest="lasts", metavar="TIME", default=LASTS, help=f"how long: 10m, 2h; {LASTS} if not said")
-    parser.add_argument("command", nargs="*", metavar="-- CMD", help="a command; the GPUs are taken up again when it ends")
     ask.add(parser)
+    before = parser.format_usage().removeprefix("usage: ").rstrip()
+    # With "*" nobody could tell `release --` from `release`, and argparse calls the rest of a line just "...".
+    what = "a command; the GPUs are taken up again when it ends"
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD", help=what)
+    parser.usage = f"{before} [-- CMD ...]"
 
 
 def run(args: argparse.Namespace) -> int:
     """Have the GPUs released, and run the command where there is one."""
-    seconds = wanted(args.lasts)
+    seconds, args.command = wanted(args.lasts), to_run(args.command)
     client = ask.client(args)
     hold = secrets.token_hex(8) if args.command else None
     with passing_on() as child:
         end = time.monotonic() + seconds  # of our own hold; that of somebody else may end at any time
         answer = asked(args, client, seconds, hold)
         if isinstance(answer, int):
+            if args.command:
+                print(f"{PLACE}: {printable(args.command[0], 400)} was not run", file=sys.stderr)
             return answer
         say(answer, holders(), time.time(), sys.stderr if args.command else sys.stdout)  # the output belongs to the command
         if not args.command:
@@ -75,9 +82,17 @@ def wanted(text: str) -> float:
         seconds = duration(text)
     except ValueError as error:
         raise ConfigError(PLACE, "--for", f'{error}, got "{printable(text)}"') from None
-    if seconds <= 0:
-        raise ConfigError(PLACE, "--for", f"expected more than 0, got {text}")
+    if seconds < SHORTEST:
+        raise ConfigError(PLACE, "--for", f"expected at least {SHORTEST:.0f}s, got {text}")
     return float(seconds)
+
+
+def to_run(words: Sequence[str]) -> Sequence[str]:
+    """Return the command, empty where there is none; raises ConfigError where it was only announced."""
+    command = words[1:] if words[:1] == ["--"] else words
+    if words and not command:
+        raise ConfigError("--", "", "no command after it")
+    return command
 
 
 def asked(args: argparse.Namespace, client: Client, seconds: float, hold: str | None) -> dict[str, Any] | int:

@@ -57,5 +57,9 @@ def resumed(args: argparse.Namespace, client: Client, out: TextIO, hold: str | N
     if answer["state"] != "attached":
         print(f"{PLACE}: the GPUs are not back: {NOT_BACK.get(answer['state'], 'they do not answer yet')}", file=sys.stderr)
         return OUR_FAULT
-    print(f"the GPUs are read again: {printable(answer['found'], 400)}" if answer["found"] else none, file=out)
-    return OUR_FAULT if answer["found"].startswith("the driver is not back") else 0
+    found = printable(answer["found"], 400)
+    if not answer["is_back"]:
+        print(f"{PLACE}: the GPUs are not read: {found}", file=sys.stderr)
+        return OUR_FAULT
+    print(f"the GPUs are read again: {found}" if found else none, file=out)
+    return 0

@@ -107,7 +107,8 @@ class Releasing:
         self._ends: dict[str, float] = {}  # monotonic: until when each hold lasts
         self._until = 0.0  # monotonic: until then it is released, or since then attaching
         self._up_since: float | None = None  # monotonic: the driver is well again
-        self._words = ""  # what the last attaching found
+        self._words, self._is_back = "", True  # what the last attaching found, and whether the driver was there
+        self._ended = 0  # releases that this run has ended
         self._recalled = False  # what an earlier run left has been taken up, or overtaken; until then nothing is stored
         self._dropped: set[str] = set()  # holds that what an earlier run left may have
         self._stopping = threading.Event()
@@ -129,11 +130,11 @@ class Releasing:
             name = hold if hold in ends or len(ends) < HOLDS else PEOPLE
             ends[name] = max(began + seconds, ends.get(name, began))
             self._dropped.discard(hold)
-            kept = self._held(before, ends, by)
+            kept, ended = self._held(before, ends, by), self._ended
             ticket = self._keep()
             self._let_go()
         log.info("the GPUs are released until %s by %s", clock_time(kept.until, wall), printable(by))
-        while (stuck := self._stuck()) and self._clock.mono() - began < CLOSING and not self._stopping.wait(0.02):
+        while (stuck := self._stuck(ended)) and self._clock.mono() - began < CLOSING and not self._stopping.wait(0.02):
             continue
         if stuck:
             log.error("%s cannot be ended (it is stuck in the kernel) and still has GPUs open", ", ".join(stuck))
@@ -167,7 +168,9 @@ class Releasing:
         with self._lock:
             kept = self._kept
             if kept is None:
-                return {"state": "attached", "found": self._words} if self._recalled else {"state": "unknown", "found": ""}
+                if not self._recalled:
+                    return {"state": "unknown", "found": ""}
+                return {"state": "attached", "found": self._words, "is_back": self._is_back}
             facts = {"since": kept.since, "until": kept.until, "by": kept.by, "waits_for": kept.waits_for}
             return {"state": "attaching" if kept.is_over else "released", **facts, "found": ""}
 
@@ -296,6 +299,7 @@ class Releasing:
 
     def _attach(self, by: str) -> Ticket | None:
         assert self._kept is not None
+        self._ended += 1
         since, now = self._began(self._kept), self._clock.wall()
         over = msgspec.structs.replace(self._kept, since=since, is_over=True, ended_by=by, ended_at=now, waits_for="")
         self._take(over, self._clock.mono())
@@ -319,14 +323,14 @@ class Releasing:
         # Only now: a GPU that does not answer yet has all its old troubles, which its first answer ends.
         self._engine.resting = frozenset()
         after = attached.snapshot(view)
-        self._words = printable(trouble or attached.changes(kept.before, after), WORDS_LIMIT)
-        is_other = not trouble and attached.is_other_driver(kept.before, after)
+        self._words, self._is_back = printable(trouble or attached.changes(kept.before, after), WORDS_LIMIT), not trouble
+        kind = "not_resumed" if trouble else "driver_changed" if attached.is_other_driver(kept.before, after) else "resumed"
         facts = {"by": kept.by, "ended_by": kept.ended_by, "driver": after.driver, "gpus": str(len(after.gpus))}
         self._happened(
             Event(
                 source="own",
-                kind="driver_changed" if is_other else "resumed",
-                severity=Severity.INFO,
+                kind=kind,
+                severity=Severity.WARNING if trouble else Severity.INFO,
                 at=wall,
                 words=self._words,
                 subject="driver",
@@ -377,9 +381,10 @@ class Releasing:
             return None
         return self._store.save_state(STATE, VERSION, msgspec.msgpack.encode(self._kept or self._last))
 
-    def _stuck(self) -> list[str]:
-        """Return our processes that are still there."""
-        return [f"{one.name} (pid {pid})" for one in self._workers for pid in one.pids()]
+    def _stuck(self, ended: int) -> list[str]:
+        """Return our processes that are still there; once that release has ended, those that live are new ones."""
+        with self._lock:
+            return [f"{one.name} (pid {pid})" for one in self._workers for pid in one.pids()] if ended == self._ended else []
 
     def _view(self) -> View:
         return self._board.view(self._clock.wall(), self._clock.mono())

@@ -15,6 +15,7 @@ from gpuwatch.export.asked import AskedError, asker, read
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.model.silence import DAY
 
+SHORTEST = 1.0  # seconds: our processes take about as long to end
 LONGEST = 7 * DAY  # seconds: a host whose GPUs are not watched for longer wants [sources.nvml] enabled = false
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")  # of a hold
@@ -65,8 +66,8 @@ def released(releasing: Releasing, request: Request) -> Response:
         wish = read(request.body, Wish)
     except AskedError as error:
         return Response.text(400, str(error))
-    if not 0 < wish.seconds <= LONGEST:
-        return Response.text(400, f"seconds: expected more than 0 and at most {LONGEST:.0f} ({LONGEST / DAY:.0f} days)")
+    if not SHORTEST <= wish.seconds <= LONGEST:
+        return Response.text(400, f"seconds: expected {SHORTEST:.0f} to {LONGEST:.0f} ({LONGEST / DAY:.0f} days)")
     if not is_name(wish.hold):
         return Response.text(400, UNNAMED)
     return answer(releasing.release(wish.seconds, asker(request), wish.hold or ""))

@@ -53,7 +53,7 @@ class Releasing:
 
     def state(self) -> dict[str, Any]:
         """Return that nothing is released."""
-        return {"state": "attached", "found": ""}
+        return {"state": "attached", "found": "", "is_back": True}
 
 
 class Answers:

@@ -35,7 +35,7 @@ class Gpus(Releasing):
     def __init__(self) -> None:
         super().__init__()
         self.now, self.others, self.stuck, self.stored = "attached", False, list[str](), True
-        self.questions, self.found = 1, "driver 535.154.05, 4 GPUs, same UUIDs"
+        self.questions, self.found, self.is_back = 1, "driver 535.154.05, 4 GPUs, same UUIDs", True
 
     def release(self, seconds: float, by: str, hold: str = "") -> dict[str, Any]:
         """Let go."""
@@ -55,8 +55,9 @@ class Gpus(Releasing):
         if self.now in {"attaching", "unknown"}:
             self.questions -= 1
             self.now = self.now if self.questions >= 0 else "attached"
-        who = {"until": 4e9, "by": "lena", "waits_for": ""} if self.now == "released" else {}
-        return {"state": self.now, "found": self.found if self.now == "attached" else "", **who}
+        who: dict[str, Any] = {"until": 4e9, "by": "lena", "waits_for": ""} if self.now == "released" else {}
+        more = {"is_back": self.is_back} if self.now == "attached" else who
+        return {"state": self.now, "found": self.found if self.now == "attached" else "", **more}
 
 
 @pytest.fixture
@@ -90,8 +91,10 @@ def post(served: Served, path: str, body: bytes) -> Reply:
         (b"", "cannot be read"),
         (b"{}", "seconds: is missing"),
         (b'{"seconds": "1h"}', "seconds: expected a number, found text"),
-        (b'{"seconds": 0}', "seconds: expected more than 0"),
-        (b'{"seconds": %d}' % (LONGEST + 1), "at most 604800 (7 days)"),
+        (b'{"seconds": 0}', "seconds: expected 1 to 604800 (7 days)"),
+        (b'{"seconds": 0.99}', "seconds: expected 1 to 604800 (7 days)"),
+        (b'{"seconds": 1e-320}', "seconds: expected 1 to 604800 (7 days)"),
+        (b'{"seconds": %d}' % (LONGEST + 1), "seconds: expected 1 to 604800 (7 days)"),
         (b'{"seconds": NaN}', "cannot be read"),
         (b'{"seconds": 60, "by": "root"}', "by: is not a known key"),
         (b'{"seconds": 60, "hold": ""}', "hold: expected 1 to 64 letters"),
@@ -142,7 +145,7 @@ def test_a_release_is_for_thirty_minutes_or_as_long_as_is_said(served: Served, g
     assert said.out.startswith(f"the GPUs are released until 2096-10-02 07:06 by {ME}; `gpuwatch resume` ends it\n"), said
 
 
-@pytest.mark.parametrize("words", ["soon", "30", "0s", "-1m"])
+@pytest.mark.parametrize("words", ["soon", "30", "0s", "999ms", "-1m"])
 def test_a_time_that_is_none_is_the_callers_mistake(served: Served, gpus: Gpus, words: str) -> None:
     assert (run(served, "release", f"--for={words}"), gpus.asked) == (2, [])
 
@@ -200,12 +203,24 @@ def test_a_command_that_ends_while_the_daemon_starts_waits_for_what_comes_of_it(
     assert f"the GPUs are read again: {gpus.found}\n" in capsys.readouterr().err
 
 
-def test_a_command_is_not_begun_where_nothing_is_released(tmp_path: Path, served: Served) -> None:
+def test_a_command_is_not_begun_where_nothing_is_released(tmp_path: Path, served: Served, capsys: Said) -> None:
     mark = tmp_path / "mark"
     assert main(["release", "--socket", str(tmp_path / "none"), "--", "touch", str(mark)]) == 3
     assert main(["release", "--host", served.address, "--", "touch", str(mark)]) == 1
+    assert capsys.readouterr().err.count("\ngpuwatch release: touch was not run\n") == 2
     assert run(served, "release", "--for", "soon", "--", "touch", str(mark)) == 2
-    assert not mark.exists()
+    assert main(["release", "--host", served.address]) == 1
+    assert (mark.exists(), "not run" in capsys.readouterr().err) == (False, False)
+
+
+def test_a_command_that_is_announced_and_lacks_is_the_callers_mistake(served: Served, gpus: Gpus, capsys: Said) -> None:
+    assert [run(served, "release", "--"), run(served, "release", "--for", "1h", "--")] == [2, 2]
+    assert (gpus.asked, capsys.readouterr().err) == ([], "gpuwatch release: --: no command after it\n" * 2)
+
+
+def test_what_follows_the_command_is_its_own(served: Served, gpus: Gpus, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(served, "release", "--for", "1h", "--", "echo", "--for", "2h", "--") == 0
+    assert (gpus.asked[0][:2], capfd.readouterr().out) == (("release", 3600.0), "--for 2h --\n")
 
 
 def while_it_runs(served: Served, act: Callable[[], None], *words: str) -> int:
@@ -260,8 +275,10 @@ def test_a_resume_that_is_not_stored_is_said(served: Served, gpus: Gpus, capsys:
 
 def test_a_driver_that_is_not_back_is_a_found_problem(served: Served, gpus: Gpus, capsys: Said) -> None:
     gpus.now, gpus.found = "released", "the driver is not back (not_loaded): the nvidia kernel module is not loaded"
+    gpus.is_back = False
     assert run(served, "resume") == 1
-    assert gpus.found in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", f"gpuwatch resume: the GPUs are not read: {gpus.found}\n")
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"already": 1}'])

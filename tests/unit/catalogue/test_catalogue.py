@@ -100,6 +100,7 @@ NOT_KERNEL_EVENTS = {  # kinds without a series in gpuwatch_kernel_events_total
     "mig_changed": "NVML alone tells of it; no trouble",
     "resumed": "ours",
     "driver_changed": "ours",
+    "not_resumed": "ours",
 }
 NOT_AT_0 = {  # critical Xids whose counters begin with the first event, since 256 series are too many
     54: "told when the driver starts: no card begins to run without its cable",

@@ -3,16 +3,18 @@
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 from gpuwatch.catalogue.gpu import DRIVER, DRIVER_STATE, POWER
 from gpuwatch.daemon.attached import Card, Snapshot, changes
 from gpuwatch.daemon.releasing import GRACE, SUBJECTS, Releasing
+from gpuwatch.model.alert import Severity
 from gpuwatch.model.reading import Absence, Fault
 from gpuwatch.model.target import Target
 from tests.fakes.letting_go import A, B, Host
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 
 @pytest.fixture
@@ -41,6 +43,18 @@ def test_a_worker_that_is_stuck_in_the_driver_is_named(host: Host) -> None:
     ticking.join()
 
 
+def test_a_worker_that_is_started_when_the_release_has_ended_is_not_taken_for_a_stuck_one(host: Host) -> None:
+    host.crew.is_stuck = True
+    answers: list[dict[str, Any]] = []
+    asking = threading.Thread(target=lambda: answers.append(host.releasing.release(60, "root")))
+    asking.start()
+    until(lambda: host.crew.is_paused)
+    host.releasing.resume("root")
+    assert host.crew.pids() == [4711]  # the clock stands still: who does not see the end would wait for ever
+    asking.join(PATIENCE)
+    assert [(one["stuck"], one["state"]) for one in answers] == [([], "attaching")]
+
+
 def test_a_release_ends_by_its_time_and_tells_once_what_there_is(host: Host) -> None:
     host.shows(A, B)
     host.releasing.release(60, "root")
@@ -55,7 +69,7 @@ def test_a_release_ends_by_its_time_and_tells_once_what_there_is(host: Host) -> 
     assert host.told.resting == frozenset()
     (event,) = host.events
     assert (event.kind, event.words, event.facts["ended_by"]) == ("resumed", "driver 535.154.05, 2 GPUs, same UUIDs", "its time")
-    assert host.releasing.state() == {"state": "attached", "found": event.words}
+    assert host.releasing.state() == {"state": "attached", "found": event.words, "is_back": True}
     host.restart()
     assert host.state() == "attached"
 
@@ -231,10 +245,16 @@ def test_a_driver_that_does_not_come_back_is_told_of_as_it_is(host: Host) -> Non
     host.clock.forward(61)
     host.post(Target(subject=DRIVER, key=""), DRIVER_STATE.at("not_loaded"), fault=gone)
     host.beat()
-    assert [event.words for event in host.events] == [
-        "the driver is not back (not_loaded): the nvidia kernel module is not loaded"
-    ]
-    assert host.state() == "attached"
+    (event,) = host.events
+    words = "the driver is not back (not_loaded): the nvidia kernel module is not loaded"
+    assert (event.kind, event.severity, event.words) == ("not_resumed", Severity.WARNING, words)
+    assert host.releasing.state() == {"state": "attached", "found": words, "is_back": False}
+    host.shows(A)
+    host.releasing.release(600, "root")
+    host.releasing.resume("root")
+    host.shows(A)
+    host.beat()
+    assert (host.events[-1].kind, host.events[-1].severity, host.releasing.state()["is_back"]) == ("resumed", Severity.INFO, True)
 
 
 def test_gpus_that_come_one_by_one_are_waited_for(host: Host) -> None:
