@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gpuwatch.catalogue.events import ERRORS_OPEN
+from gpuwatch.catalogue.events import ERRORS_OPEN, PORT_ERRORS_OPEN
 from gpuwatch.catalogue.gpu import GPU, GPUS
 from gpuwatch.catalogue.host import HOST
 from gpuwatch.model.metric import Keep, Metric, counter, gauge, states
@@ -53,6 +53,7 @@ WORDS: Mapping[Metric, tuple[str, ...]] = MappingProxyType(
     {
         **dict.fromkeys((STATE["lost"], STATE["missing"], STATE["reset_required"]), DROPPED_WORDS),
         **dict.fromkeys(ERRORS_OPEN.values(), ("cause", "code", "count", "also", "action", "line")),
+        **dict.fromkeys(PORT_ERRORS_OPEN.values(), ("port", "gpus", "cause", "code", "count", "also", "action", "line")),
         UNEXPECTED_REBOOT: ("down", "last_sample", "left", "advice"),
     }
 )

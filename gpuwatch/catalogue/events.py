@@ -73,6 +73,7 @@ KINDS: Mapping[str, EventKind] = MappingProxyType(
 XID = Subject("xid", ("gpu", "uuid", "xid", "severity"))
 SXID = Subject("sxid", ("nvswitch", "sxid", "fatal"))
 KERNEL = Subject("kernel", prefix="gpuwatch_kernel")
+PORT = Subject("pcie_port", ("port",), help="A PCIe port above several GPUs, while an error of it is told.", brief=True)
 
 XID_ERRORS = counter(
     XID,
@@ -96,6 +97,14 @@ ERRORS_OPEN = members(
     keep=Keep.MAX,
     severity=("warning", "critical"),
     help="1 while something at least so grave that driver or kernel reported of this GPU is not over.",
+)
+PORT_ERRORS_OPEN = members(
+    PORT,
+    "errors_open",
+    keep=Keep.MAX,
+    severity=("warning", "critical"),
+    help="1 while something at least so grave that the kernel reported of this port, or of the switch below it, is not over."
+    " Errors on the path of one GPU alone are in gpuwatch_gpu_errors_open.",
 )
 KERNEL_EVENTS = members(
     KERNEL,

@@ -49,6 +49,8 @@ class Detectors(Protocol):
 
     def recall(self, mono: float, wall: float) -> None: ...
 
+    def keep(self, names: Sequence[str]) -> None: ...
+
     def save(self, mono: float, wall: float) -> None: ...
 
 
@@ -182,6 +184,8 @@ class Beat:
             self._notifier.changed(changed)
             tell_the_log(changed, before)
             self._saved = float("-inf")  # what led to them must not be older than they are, should we be killed
+        if found.counted:
+            self._detectors.keep(found.counted)  # before it is on the page: a counter that falls after a kill counts anew
         self._show_alerts(wall, mono)
         self._store.observe(view)
         self._page.turn()

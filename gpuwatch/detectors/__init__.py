@@ -5,7 +5,7 @@ A new detector gets a file with its State and its class, its metrics in `catalog
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -71,7 +71,8 @@ def smart_age(config: Config, before: Before | None) -> AnyDetector:  # noqa: AR
 
 def events(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
     """Build the watch over what driver and kernel report."""
-    return Events()
+    source = config.sources.simulated if config.sources.simulated.enabled else config.sources.nvml
+    return Events(source.every_slow + source.deadline)
 
 
 def usage(config: Config, before: Before | None) -> AnyDetector:  # noqa: ARG001 - all builders are called alike
@@ -126,15 +127,17 @@ class Runner:
         readings: dict[tuple[Target, Tier], list[Reading]] = {}
         evidence: dict[tuple[Target, Metric], Evidence] = {}
         events: list[Event] = []
+        counted: list[str] = []
         for detector in self.detectors:
             findings = self.step(detector, view, wall)
             events += findings.events
+            counted += findings.counted
             for place, found in findings.evidence.items():
                 before = evidence.get(place)
                 evidence[place] = found if before is None else together(before, found)
             for reading in findings.readings:
                 readings.setdefault((reading.target, reading.tier), []).append(reading)
-        return Findings(tuple([merged(found) for found in readings.values()]), evidence, tuple(events))
+        return Findings(tuple([merged(found) for found in readings.values()]), evidence, tuple(events), tuple(counted))
 
     def step(self, detector: AnyDetector, view: View, wall: float) -> Findings:
         """Let one detector look."""
@@ -174,8 +177,8 @@ class Runner:
         """Return which detectors fail, "" while none does."""
         return f"detectors that fail: {', '.join(sorted(self.failing))}" if self.failing else ""
 
-    def dump(self, *, clean: bool = False) -> list[tuple[str, int, bytes]]:
-        """Return name, version and state of each detector, for the store; `clean`: it is the last one of this run.
+    def dump(self, names: Collection[str] | None = None, *, clean: bool = False) -> list[tuple[str, int, bytes]]:
+        """Return name, version and state of each detector, or of these, for the store; `clean`: it is the last one of this run.
 
         Before that, counters that are told as they are leave nothing behind: they would fall after a kill.
         """
@@ -186,6 +189,7 @@ class Runner:
                 msgspec.msgpack.encode(self.states[one.name] if clean or one.name not in self.passing else one.initial()),
             )
             for one in self.detectors
+            if names is None or one.name in names
         ]
 
     def restore(self, load: Callable[[str], tuple[int, bytes] | None]) -> None:
@@ -202,7 +206,7 @@ class Runner:
                 continue
             try:
                 state = self.states[detector.name] = msgspec.msgpack.decode(blob, type=type(detector.initial()))
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, RecursionError) as error:
                 log.warning("detector %s begins afresh: its state cannot be read: %s", detector.name, error)
                 continue
             if isinstance(clock := getattr(state, "clock", None), Clockwork):
@@ -212,9 +216,7 @@ class Runner:
 
 def together(first: Evidence, second: Evidence) -> Evidence:
     """Return what two detectors know of one number."""
-    return Evidence(
-        {**first.numbers, **second.numbers}, {**first.words, **second.words}, {**first.otherwise, **second.otherwise}
-    )
+    return Evidence({**first.numbers, **second.numbers}, {**first.words, **second.words}, {**first.otherwise, **second.otherwise})
 
 
 def merged(found: Sequence[Reading]) -> Reading:

@@ -18,9 +18,11 @@ from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.target import Target
 
 REFRESH = 60.0  # seconds between two tellings of what has not changed
+TELL = 5.0  # seconds between two tellings of what has: each is also written, so that no counter falls after a kill
 LIMIT = 512  # codes by GPU, and of switches; junk must not grow without end
 KERNEL = Target(subject=events.KERNEL, key="")
 OURS = Target(subject=OWN, key="")
+ALL = frozenset({events.XID.name, events.KERNEL.name})
 
 
 class Total(msgspec.Struct, array_like=True):
@@ -48,9 +50,18 @@ class Counters(msgspec.Struct):
     uncounted: int = 0
     told_at: float | None = None  # the detector's own clock
     told_of: dict[str, dict[str, str]] = {}  # the GPUs with their labels, as they were then
+    news: set[str] = set()  # the subjects whose counters have grown since they were told
+    news_at: float | None = None  # when such were told last
+    fallen: bool = False  # a GPU was counted to have fallen since what was counted was last written
 
-    def add(self, event: Event, count: int) -> Subject | None:
-        """Count an event; return whose counters have changed, None where it is of no kind that is counted here."""
+    def add(self, event: Event, count: int) -> None:
+        """Count an event, where it is of a kind that is counted here."""
+        subject = self.counted(event, count) if count else None
+        if subject is not None:
+            self.news.add(subject.name)
+
+    def counted(self, event: Event, count: int) -> Subject | None:
+        """Count an event; return whose counters have grown, None where it is of no kind that is counted here."""
         if event.kind == "log_lost":
             self.lost += count
         elif event.kind == "events_lost":
@@ -84,6 +95,7 @@ class Counters(msgspec.Struct):
     def fall(self, key: str, at: float) -> None:
         """Take a sign that a GPU has fallen off the bus; several signs of one fall count once."""
         fall = self.falls.setdefault(key, Fall())
+        self.fallen = self.fallen or fall.since is None
         fall.count += fall.since is None
         fall.since = at if fall.since is None else max(fall.since, at)
 
@@ -112,13 +124,23 @@ class Counters(msgspec.Struct):
             fall = self.falls.setdefault(new, Fall())
             fall.count, fall.since = fall.count + fallen.count, fallen.since or fall.since
 
-    def is_due(self, places: Places, clock: float) -> bool:
-        """Say whether it is time to tell all of this again: after a while, or since there are other GPUs."""
+    def due(self, places: Places, clock: float, *, shows: bool) -> tuple[Collection[str], bool]:
+        """Return the subjects whose counters are to be told, and whether any has grown: then what is told has to be written.
+
+        All are told after a while, where there are other GPUs or the board does not show them; else those that have grown.
+        """
         present = {key: card.labels for key, card in places.cards.items()}
-        due = self.told_at is None or clock - self.told_at >= REFRESH or present != self.told_of
-        if due:
+        is_time = self.told_at is None or clock - self.told_at >= REFRESH or present != self.told_of or not shows
+        if is_time:
             self.told_at, self.told_of = clock, present
-        return due
+        told: Collection[str] = ()
+        if is_time or (self.news and (self.news_at is None or clock - self.news_at >= TELL)):
+            told = ALL if is_time else self.news
+        grown = self.fallen or bool(told and self.news)
+        if told and self.news:
+            self.news, self.news_at = set(), clock
+        self.fallen = False
+        return told, grown
 
     def codes(self, places: Places, wall: float) -> Iterator[Reading]:
         """Yield the counts by code: slow, since they hardly ever change and there are many."""

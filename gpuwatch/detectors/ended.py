@@ -109,7 +109,7 @@ class Ended:
             readings.append(derived(entry.target, {OOM_SUSPECTED: float(count)}, {}, wall))
         while len(state.counts) > GPUS:
             del state.counts[next(iter(state.counts))]
-        return state, Findings(tuple(readings), evidence, tuple(events))
+        return state, Findings(tuple(readings), evidence, tuple(events), (self.name,) if events else ())
 
     def gone(self, state: State, view: View, present: dict[str, Last]) -> Iterator[Last]:
         """Take in who is there, and yield who has ended while the memory was full."""

@@ -4,12 +4,21 @@ NVML and the kernel log tell of the same things (`witnesses`), about GPUs that t
 to is in `counters`, what belongs together in `stories`.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
 from gpuwatch.catalogue.derived import STATE
-from gpuwatch.catalogue.events import BUS_DROPS, ERRORS_OPEN, KERNEL, KERNEL_LOG_LOST, LOG_READ, XID
+from gpuwatch.catalogue.events import (
+    BUS_DROPS,
+    ERRORS_OPEN,
+    KERNEL,
+    KERNEL_LOG_LOST,
+    LOG_READ,
+    PORT,
+    PORT_ERRORS_OPEN,
+    XID,
+)
 from gpuwatch.catalogue.gpu import BAR1_SIZE, GPU, RECOVERY_ACTION
 from gpuwatch.catalogue.host import HOST
 from gpuwatch.detectors import causes, counters, places, released, stories
@@ -22,17 +31,20 @@ from gpuwatch.detectors.witnesses import Witnesses
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event, Likeness, like, together
 from gpuwatch.model.finding import Evidence, Findings
-from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Reading
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
 
-WAIT = 30.0  # seconds for a GPU to turn out to be at an address: after a start the log is read before NVML has answered
-WAITING = 1024  # events that wait for that
+WAITING = 1024  # events that wait for their GPU: after a start the log is read before NVML has answered
+LINGER = 600.0  # seconds for which a port is told to be well again
+PORTS = 64  # ports that are told
 COMES_BACK = 5.0  # seconds after the last sign of a fall from which an answer counts: an older one may still lie around
 KEPT = 256  # events of one beat that are kept one by one; more are kept by kind and thing
 GONE = frozenset({"lost", "reset_required"})
 LEVELS = tuple((Severity(name).rank, metric) for name, metric in ERRORS_OPEN.items())
+PORT_LEVELS = tuple((Severity(name).rank, metric) for name, metric in PORT_ERRORS_OPEN.items())
+LIVE = frozenset({GPU.name, PORT.name})
 DROPPED = (STATE["lost"], STATE["missing"], STATE["reset_required"])
 
 
@@ -40,7 +52,7 @@ class Unplaced(msgspec.Struct, array_like=True):
     """An event whose GPU is not known yet."""
 
     event: Event
-    until: float
+    heard: float  # the detector's own clock
 
 
 class State(msgspec.Struct):
@@ -51,6 +63,7 @@ class State(msgspec.Struct):
     counters: Counters = msgspec.field(default_factory=Counters)
     chronicle: Chronicle = msgspec.field(default_factory=Chronicle)
     unplaced: list[Unplaced] = []
+    ports: dict[str, float] = {}  # those of which a story was told, and when last
     clock: Clockwork = msgspec.field(default_factory=Clockwork)
 
 
@@ -58,7 +71,10 @@ class Events:
     """The detector."""
 
     name = "events"
-    version = 1
+    version = 2
+
+    def __init__(self, reread: float) -> None:
+        self.reread = reread
 
     def initial(self) -> State:
         """Return the state of a first start: nothing has happened."""
@@ -68,49 +84,59 @@ class Events:
         """Look at one beat."""
         state.clock.tick(wall, view.mono)
         clock = state.clock.now
-        state.counters.forget(state.places.learn(view, clock))
+        driver = driver_state(view)
+        scene = look(view, driver)
+        state.counters.forget(state.places.learn(view, clock, boot=scene.boot, answers=driver == "ok"))
         rename(state)
-        scene = look(view)
         kept: list[Event] = []
-        news: set[Subject | None] = set()
         release = released.span(view)
-        for told_of in placed(state, state.witnesses.fresh(view.events), clock):
+        for told_of in placed(state, state.witnesses.fresh(view.events), view):
             event = released.marked(told_of, release)
-            count = state.witnesses.count(event, clock)
+            count = state.witnesses.count(event, clock, self.reread)
             kept += state.witnesses.keep(event, count, clock)
-            news.add(state.counters.add(event, count) if count else None)
+            state.counters.add(event, count)
             if released.is_explained(event):
                 continue
             if event.subject == GPU.name and causes.rank(event) == causes.LOST:
                 state.counters.fall(event.key, event.at)
-            if causes.place(event)[0] == GPU.name:  # of other things nothing is told live that the counters do not tell
+            if causes.place(event)[0] in LIVE:  # of other things nothing is told live that the counters do not tell
                 stories.add(state.chronicle, event, count, clock=clock, wall=wall)
         for entry in view.of(KERNEL):
             if LOG_READ in entry.values:  # after the events: the view is taken before they are
                 state.witnesses.has_read(entry.target.info.get("boot_id", ""), int(entry.values[LOG_READ]))
-        kept += state.witnesses.due(clock)
+        kept += state.witnesses.due(clock, self.reread)
         stories.settle(state.chronicle, scene, clock, state.places.cards)
         for entry in view.of(GPU):
             if entry.values.get(STATE["lost"]) == 1 and entry.target.key in state.places.cards:
                 state.counters.fall(entry.target.key, wall)
         for key, at in scene.working.items():
             state.counters.works(key, at, COMES_BACK)
-        return state, Findings(*told(state, scene, wall, news - {None}), events=bounded(kept))
+        due, grown = state.counters.due(state.places, clock, shows=scene.shows)
+        readings, evidence = told(state, scene, wall)
+        if XID.name in due:
+            readings += state.counters.codes(state.places, wall)
+        if due:
+            readings += state.counters.others(wall)
+        counted = (self.name,) if grown else ()
+        return state, Findings(tuple(readings), evidence, events=bounded(kept), counted=counted)
 
 
-def placed(state: State, events: Iterable[Event], clock: float) -> list[Event]:
+def placed(state: State, events: Iterable[Event], view: View) -> list[Event]:
     """Return the events that can be told now, the oldest first, each with its GPU where it has one."""
     found: list[Event] = []
     waiting: list[Unplaced] = []
-    for one in [*state.unplaced, *(Unplaced(event, clock + WAIT) for event in events)]:
+    clock = state.clock.now
+    for one in [*state.unplaced, *(Unplaced(event, clock) for event in events)]:
         event = state.places.place(one.event)
         if event is not None:
             found.append(event)
-        elif one.until <= clock:
-            found.append(places.settled(one.event))
         else:
             waiting.append(one)
-    found += [places.settled(one.event) for one in waiting[:-WAITING]]
+    if waiting:
+        patience = places.SOON if state.places.has_all(view, clock) else places.WAIT
+        over = [one for one in waiting if clock - one.heard >= patience]
+        waiting = [one for one in waiting if clock - one.heard < patience]
+        found += [places.settled(one.event) for one in (*over, *waiting[:-WAITING])]
     state.unplaced = waiting[-WAITING:]
     return found
 
@@ -126,13 +152,13 @@ def rename(state: State) -> None:
                 story.key = new
 
 
-def look(view: View) -> Scene:
+def look(view: View, driver: str | None) -> Scene:
     """Return what a beat says about the GPUs: which work, which are gone, of which the driver wants nothing."""
     working: dict[str, float] = {}
     wants_nothing: dict[str, float] = {}
     windows: dict[str, float] = {}
     gone: set[str] = set()
-    is_unloaded = driver_state(view) == "not_loaded"  # whoever loads it again resets every GPU with that
+    is_unloaded = driver == "not_loaded"  # whoever loads it again resets every GPU with that
     for entry in view.of(GPU):
         key, reading = entry.target.key, answer(entry)
         if is_unloaded or (reading is not None and reading.fault is not None and reading.fault.kind in GONE):
@@ -148,37 +174,49 @@ def look(view: View) -> Scene:
     return Scene(boot, working, gone, wants_nothing, windows, shows)
 
 
-def told(
-    state: State, scene: Scene, wall: float, news: Collection[Subject | None]
-) -> tuple[tuple[Reading, ...], dict[tuple[Target, Metric], Evidence]]:
-    """Return the numbers, and the evidence of what is open."""
+def told(state: State, scene: Scene, wall: float) -> tuple[list[Reading], dict[tuple[Target, Metric], Evidence]]:
+    """Return what is open of each GPU and port, and the evidence of it."""
     readings: list[Reading] = []
     evidence: dict[tuple[Target, Metric], Evidence] = {}
     open_now = [story for story in state.chronicle.open if story.subject == GPU.name]
     for key in dict.fromkeys((*state.places.cards, *(story.key for story in open_now))):
         target = state.places.target(key)
-        mine = [story for story in open_now if story.key == key]
-        gravest = max(mine, key=lambda story: (story.severity.rank, story.last), default=None)
-        level = Severity.INFO if gravest is None else gravest.severity
+        gravest = worst(story for story in open_now if story.key == key)
         fall = state.counters.falls.get(key)
         values: dict[Metric, float] = {BUS_DROPS: 0.0 if fall is None else float(fall.count)}
         for rank, metric in LEVELS:
-            values[metric] = float(level.rank >= rank)
+            values[metric] = float(gravest is not None and gravest.severity.rank >= rank)
             if gravest is not None and values[metric]:
                 evidence[target, metric] = of_errors(gravest)
         readings.append(derived(target, values, {}, wall))
-        if gravest is not None and level is not Severity.INFO and key not in scene.working:
+        if gravest is not None and gravest.severity is not Severity.INFO and key not in scene.working:
             evidence |= dict.fromkeys(((target, metric) for metric in DROPPED), of_drop(gravest))
-    is_due = state.counters.is_due(state.places, state.clock.now) or not scene.shows
-    if is_due or XID in news:
-        readings += state.counters.codes(state.places, wall)
-    if is_due or news:
-        readings += state.counters.others(wall)
-    return tuple(readings), evidence
+    for key, gravest in of_ports(state).items():
+        target = Target(subject=PORT, key=key, labels={"port": key})
+        level = -1 if gravest is None else gravest.severity.rank
+        readings.append(derived(target, {metric: float(level >= rank) for rank, metric in PORT_LEVELS}, {}, wall))
+        if gravest is not None:
+            words = of_errors(gravest, port=key, gpus=state.places.path(key))
+            evidence |= {(target, metric): words for rank, metric in PORT_LEVELS if level >= rank}
+    return readings, evidence
 
 
-def of_errors(story: Story) -> Evidence:
-    """Return the evidence of a story."""
+def worst(found: Iterable[Story]) -> Story | None:
+    """Return the gravest of these stories, of equals the last."""
+    return max(found, key=lambda story: (story.severity.rank, story.last), default=None)
+
+
+def of_ports(state: State) -> dict[str, Story | None]:
+    """Return the ports of which errors are told, with the gravest story of each; None where it is over by now."""
+    open_now = [story for story in state.chronicle.open if story.subject == PORT.name]
+    if open_now or state.ports:
+        state.ports |= {story.key: state.clock.now for story in open_now}
+        state.ports = {key: at for key, at in [*state.ports.items()][-PORTS:] if state.clock.now - at < LINGER}
+    return {key: worst(story for story in open_now if story.key == key) for key in state.ports}
+
+
+def of_errors(story: Story, **more: str) -> Evidence:
+    """Return the evidence of a story, with more words."""
     times = "once" if story.count == 1 else f"{story.count} times"
     return Evidence(
         numbers={"errors": float(sum(one.count for one in story.tallies.values()))},
@@ -189,6 +227,7 @@ def of_errors(story: Story) -> Evidence:
             "also": f" (also {story.also})" if story.also else "",
             "action": story.action,
             "line": story.words,
+            **more,
         },
     )
 

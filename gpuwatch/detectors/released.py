@@ -16,7 +16,8 @@ from gpuwatch.detectors import causes
 from gpuwatch.model.event import WHILE_RELEASED, Event
 from gpuwatch.model.view import View
 
-SUBJECTS = frozenset({"gpu", "driver", "nvswitch", "pci"})  # what people work at meanwhile; disks and memory fail all the same
+# What people work at meanwhile; disks and memory fail all the same.
+SUBJECTS = frozenset({"gpu", "driver", "nvswitch", "pci", "pcie_port"})
 LASTING_KINDS = frozenset({"ecc", "bar_unassigned"})
 LASTING = frozenset({54, 156})  # a power cable that is not plugged in; a part of the chip that was retired
 

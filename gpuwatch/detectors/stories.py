@@ -241,6 +241,8 @@ def graded(chronicle: Chronicle, story: Story, label: str, tally: Tally) -> Seve
     repeated = suspicion.repeated(chronicle.past, story.thing, label, story.last)
     if tally.kind == "sxid" and tally.severity is not Severity.CRITICAL:
         return Severity.WARNING if repeated else tally.severity  # fleets see single non-fatal ones all the time
+    if tally.kind == "xid" and tally.code in PROGRAM_CODES:
+        return Severity.INFO  # the programs' own business (operator.md 3), unless `suspicion` means the GPU
     if tally.kind in FREQUENT:
         return Severity.WARNING if story.frequent else Severity.INFO
     if label in {"Xid 38", "Xid 44"} and repeated:

@@ -27,3 +27,4 @@ class Findings(msgspec.Struct, frozen=True):
     readings: tuple[Reading, ...] = ()
     evidence: Mapping[tuple[Target, Metric], Evidence] = {}
     events: tuple[Event, ...] = ()  # what happened, as it is to be kept
+    counted: tuple[str, ...] = ()  # detectors whose counters have grown by what is told here: they must not fall after a kill

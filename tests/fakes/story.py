@@ -115,6 +115,7 @@ class Story:
         self.count = 0
         self.incidents = Incidents("vision-07", self.new_id)
         self.blobs: dict[str, tuple[int, bytes]] = {}
+        self.kept_states: dict[str, tuple[int, bytes]] = {}  # those that were written since they grew, until a test clears them
         self.begin()
 
     def new_id(self) -> str:
@@ -199,6 +200,8 @@ class Story:
         self.events.clear()
         found = self.runner.run(view, self.wall)
         self.kept += found.events
+        for name, version, blob in self.runner.dump(found.counted):
+            self.blobs[name] = self.kept_states[name] = version, blob
         for reading in found.readings:
             self.board.post(reading, self.mono)
         self.hear(self.engine.beat(self.board.view(self.wall, self.mono), self.mono, found.evidence))

@@ -23,7 +23,8 @@ FAMILIES = {metric.family for metric in METRICS}
 
 def test_every_rule_ships_in_a_file_of_its_name() -> None:
     files = sorted(file.stem for file in shipped.folder("alerts").glob("*.toml"))
-    assert files == sorted(BY_NAME) == ["gpu_dropped", "gpu_errors", "gpu_overheating", "host_rebooted_unexpectedly"]
+    names = ["bus_errors", "gpu_dropped", "gpu_errors", "gpu_overheating", "host_rebooted_unexpectedly"]
+    assert files == sorted(BY_NAME) == names
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule.name for rule in RULES])
@@ -50,6 +51,7 @@ def test_the_defaults_are_those_of_the_operators_table() -> None:
         "gpu_overheating": ["warning", "critical"],
         "gpu_dropped": ["critical"],
         "gpu_errors": ["warning", "critical"],
+        "bus_errors": ["warning", "critical"],
         "host_rebooted_unexpectedly": ["warning", "critical"],
     }
     warning, critical = BY_NAME["gpu_overheating"].steps
@@ -81,4 +83,4 @@ def test_prometheus_takes_the_generated_rules(tmp_path: Path) -> None:
     (tmp_path / "rules.yml").write_text(promql.rule_file(RULES, 15))
     command = ["promtool", "check", "rules", "--lint-fatal", str(tmp_path / "rules.yml")]
     result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert (result.returncode, result.stderr, "7 rules found" in result.stdout) == (0, "", True)
+    assert (result.returncode, result.stderr, "9 rules found" in result.stdout) == (0, "", True)

@@ -35,6 +35,7 @@ class Rooms:
         self.noted: list[str] = []
         self.changes: list[Incident] = []
         self.firing = self.broken = False
+        self.counted: tuple[str, ...] = ()
         self.held: threading.Event | None = None
         self.kept: list[Event] = []
         self.seen: list[tuple[Event, ...]] = []
@@ -51,7 +52,11 @@ class Rooms:
             self.held.wait(PATIENCE)
         if self.broken:
             raise SystemExit("broken")  # of all that may be raised the one that would end the thread without a word
-        return Findings()
+        return Findings(counted=self.counted)
+
+    def keep(self, names: Sequence[str]) -> None:
+        """Note it."""
+        self.noted.append(f"keep {' '.join(names)}")
 
     def save(self, mono: float, wall: float) -> None:
         """Note it."""
@@ -150,6 +155,15 @@ def test_what_changed_is_committed_before_it_is_told_and_what_led_to_it_is_saved
     rooms.noted.clear()
     beat.once()
     assert rooms.noted[0] == "report"
+
+
+def test_what_was_counted_is_handed_to_the_disk_before_it_is_on_the_page(beat: Beat, rooms: Rooms, clock: FakeClock) -> None:
+    beat.once()
+    rooms.noted.clear()
+    rooms.counted = ("events", "ended")
+    clock.forward(1)
+    beat.once()
+    assert rooms.noted == ["run", "keep events ended", "observe", "turn"]
 
 
 def test_an_alert_that_is_over_leaves_the_page_with_the_same_beat(

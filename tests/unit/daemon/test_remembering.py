@@ -171,9 +171,13 @@ def test_nothing_is_saved_before_what_earlier_runs_left_is_taken_over() -> None:
     here = run(store)
     here.recall(1, 1)
     here.save(1, 1)
+    here.keep(["events"])
     assert store.blobs == {}
     store.remembers = True
     here.recall(2, 2)
+    store.blobs.clear()
+    here.keep(["events"])
+    assert [*store.blobs] == ["detector.events"]
     here.save(2, 2)
     assert {"rules", "detector.inventory", "detector.reboot"} <= store.blobs.keys()
 

@@ -38,6 +38,7 @@ class Host:
         self.dropped = 0.0
         self.lists = True
         self.events: list[Event] = []
+        self.counted: tuple[str, ...] = ()
         self.count: float | None = None
 
     def list(self) -> tuple[float, list[Reading]]:
@@ -76,6 +77,7 @@ class Host:
             entries[target] = Entry(target, {}, {}, (self.reading(target, Tier.NORMAL, at, {}),))
         self.state, findings = self.detector.step(self.state, View(self.now, MappingProxyType(entries), mono=self.mono), self.now)
         self.events += findings.events
+        self.counted = findings.counted
         self.count = next((one.values[OOM_SUSPECTED] for one in findings.readings if one.target == CARD), None)
         self.evidence = findings.evidence
 
@@ -106,7 +108,9 @@ def test_the_evidence_of_the_count_names_the_process() -> None:
     host.go_on(4)
     host.people = {}
     while not host.events:
+        assert host.counted == ()
         host.go_on(1)
+    assert host.counted == ("ended",)  # so that the count is written before it is on the page
     assert host.evidence[CARD, OOM_SUSPECTED].words == {"pid": "4711", **WORDS}
 
 

@@ -23,7 +23,8 @@ from gpuwatch.catalogue.events import (
 from gpuwatch.catalogue.gpu import BAR1_SIZE
 from gpuwatch.catalogue.own import OWN
 from gpuwatch.catalogue.xids import BEGIN_AT_0
-from gpuwatch.detectors.counters import LIMIT
+from gpuwatch.detectors.counters import LIMIT, TELL
+from gpuwatch.detectors.places import SOON, WAIT
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric
@@ -75,7 +76,7 @@ def test_the_severity_that_xids_are_counted_under_is_that_of_the_code_whatever_t
     story = tell(gpus=4).at(5)
     mild, grave = xid(154, GPU_2, story.wall), xid(154, GPU_2, story.wall + 2, recovery="2")
     assert (mild.severity, grave.severity) == (Severity.WARNING, Severity.CRITICAL)
-    story.happens(mild).at(7).happens(grave).at(9)
+    story.happens(mild).at(7).happens(grave).at(7 + TELL)
     view = story.board.view(story.wall, story.mono)
     found = [entry for entry in view.of(XID) if entry.target.labels["xid"] == "154"]
     assert [(entry.target.labels["severity"], entry.values[XID_ERRORS]) for entry in found] == [("warning", 2)]
@@ -134,13 +135,40 @@ def test_a_log_that_is_read_before_nvml_answers_finds_its_gpu(tell: Tell) -> Non
     assert count(story, 2, 62) == 1
 
 
-def test_a_gpu_that_never_comes_up_goes_by_its_address_and_is_alerted(tell: Tell) -> None:
+def test_a_gpu_that_never_comes_up_goes_by_its_address_and_is_alerted_without_waiting(tell: Tell) -> None:
     """NVSentinel#155: off the bus at boot, no Xid, never a handle."""
     story = tell(gpus=2).at(5)
     story.happens(told("off_bus", Severity.CRITICAL, story.wall, "0000:b1:00")).at(60)
     (heard,) = story.heard(RULE)
     assert (heard.gpu, heard.after, heard.severity) == ("0000:b1:00.0", "firing", "critical")
+    assert heard.at - 5 <= SOON + 10 + 1  # what the rule asks for comes on top
     assert story.transitions[-1][1].summary.startswith("GPU 0000:b1:00.0: The driver says that the GPU has fallen")
+
+
+def heard_after(story: Story, address: str = "0000:9b:00") -> float:
+    """Return how long it takes until an error of a GPU that nobody knows is kept."""
+    began = story.now
+    story.happens(xid(79, address, story.wall))
+    while not story.kept:
+        assert story.now < began + 2 * WAIT
+        story.beat()
+    assert story.kept[0].key == f"{address}.0"
+    return story.now - began
+
+
+def test_an_address_that_nobody_knows_waits_only_while_its_gpu_can_still_come(tell: Tell) -> None:
+    assert heard_after(tell(gpus=2).at(120)) == SOON + 1
+    starts = tell(gpus=2)
+    starts.nvml = False
+    assert heard_after(starts) == WAIT + 1  # NVML has not answered yet
+    released = tell(gpus=2).at(120).released()
+    released.at(130)
+    assert heard_after(released) == WAIT + 1
+    opening = tell(gpus=2)
+    opening.listed = 3
+    assert heard_after(opening.at(5)) == WAIT + 1 - 5  # a third is still being opened, or never will be
+    opening.kept.clear()
+    assert heard_after(opening.at(300), "0000:9c:00") == SOON + 1
 
 
 def test_s1_xid_79_and_what_follows_is_one_message_that_names_it(tell: Tell) -> None:
@@ -187,12 +215,21 @@ def test_errors_of_a_gpu_are_told_once_they_have_lasted_and_end_when_they_are_ov
     assert [(one.rule, one.after) for one in story.heard()] == [(RULE, "firing"), (RULE, "inactive")]
 
 
-def test_an_error_of_a_program_is_a_warning_that_passes(tell: Tell) -> None:
+def test_errors_of_programs_are_counted_and_kept_and_told_to_nobody(tell: Tell) -> None:
+    """operator.md 3: application Xids are for the digest."""
     story = tell(gpus=4).at(60)
-    story.happens(xid(43, GPU_2, story.wall), xid(31, GPU_2, story.wall, name="train")).at(2200)
+    codes = (13, 31, 32, 43, 45, 68, 69)
+    story.happens(*(xid(code, GPU_2, story.wall, name="train") for code in codes)).expects_nothing_until(200)
+    assert [count(story, 2, code) for code in codes] == [1] * len(codes)
+    assert [event.code for event in story.kept] == [*codes]
+
+
+def test_errors_of_different_programs_on_one_gpu_are_told_and_pass(tell: Tell) -> None:
+    story = tell(gpus=4).at(60)
+    story.happens(xid(31, GPU_2, story.wall, name="train")).expects_nothing_until(200)
+    story.happens(xid(13, GPU_2, story.wall, name="infer")).at(2400)
     assert [(one.severity, one.after) for one in story.heard()] == [("warning", "firing"), ("warning", "inactive")]
-    story.happens(xid(45, GPU_2, story.wall)).at(2400)  # information only
-    assert len(story.heard()) == 2
+    assert "errors of different programs (infer, train)" in story.transitions[0][1].summary
 
 
 def test_a_window_without_room_is_over_when_the_gpu_works_and_has_one(tell: Tell) -> None:
@@ -223,19 +260,6 @@ def test_an_open_error_survives_a_restart(tell: Tell) -> None:
     story.restart(away=60).at(300)
     assert [(one.rule, one.after) for one in story.heard()] == [(RULE, "firing")]
     assert story.value(2, ERRORS_OPEN["critical"]) == 1
-
-
-def test_pcie_errors_of_a_port_are_those_of_the_gpu_below_it(tell: Tell) -> None:
-    story = tell(gpus=2)
-    port = "0000:40:01.1"
-    story.ports[1] = f"{port} 0000:40:03.0"
-    story.at(60)
-    for _ in range(90):
-        errors = told("aer_corrected", Severity.INFO, story.wall, "0000:40:03.0", port=port)
-        elsewhere = told("aer_corrected", Severity.INFO, story.wall, "0000:00:1c.5", port="0000:00:1c.5")
-        story.happens(errors, elsewhere).at(story.now + 1)
-    story.at(200)
-    assert {(one.rule, one.gpu, one.after, one.severity) for one in story.heard()} == {(RULE, "1", "firing", "warning")}
 
 
 def test_other_events_have_their_counters(tell: Tell) -> None:

@@ -77,8 +77,8 @@ def test_of_equal_causes_the_first_is_the_root() -> None:
 def test_another_gpu_is_another_story_and_so_is_another_cause_after_a_minute() -> None:
     tale = Tale().hear(xid(31, "GPU-0", 0), xid(31, "GPU-1", 1), xid(48, "GPU-0", 62))
     assert tale.open() == [
-        ("gpu GPU-0", "Xid 31", WARNING),
-        ("gpu GPU-1", "Xid 31", WARNING),
+        ("gpu GPU-0", "Xid 31", INFO),
+        ("gpu GPU-1", "Xid 31", INFO),
         ("gpu GPU-0", "Xid 48", CRITICAL),
     ]
 
@@ -150,10 +150,15 @@ def test_a_firmware_watchdog_is_critical_when_it_repeats(code: int) -> None:
     assert tale.hear(xid(code, "GPU-0", 3 * DAY)).last.severity is WARNING
 
 
+@pytest.mark.parametrize("code", [13, 31, 32, 43, 45, 68, 69])
+def test_an_error_of_a_program_is_information(code: int) -> None:  # operator.md 3
+    assert Tale().hear(xid(code, "GPU-0", 0)).last.severity is INFO
+
+
 def test_errors_of_programs_are_no_hardware_verdict_until_they_come_three_times_on_one_gpu() -> None:
     tale = Tale().hear(xid(13, "GPU-0", 0), xid(43, "GPU-0", 1), xid(13, "GPU-0", HOUR))
-    assert (tale.last.severity, tale.last.suspicion) == (WARNING, "")
-    tale.hear(xid(31, "GPU-0", 2 * HOUR))
+    assert (tale.last.severity, tale.last.suspicion) == (INFO, "")
+    assert tale.hear(xid(31, "GPU-0", 2 * HOUR)).last.severity is WARNING
     assert tale.last.suspicion == "errors of programs 3 times in a day, none on the other GPUs: suspect this GPU"
 
 

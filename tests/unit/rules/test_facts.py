@@ -110,7 +110,7 @@ def test_a_driver_that_goes_after_a_gpu_leaves_its_alert_as_it_was(tell: Tell, a
 def test_an_xid_that_is_known_no_more_is_not_taken_back(tell: Tell) -> None:
     story = tell(gpus=4).at(60).gpu(2, fault=LOST).happens(xid(79, "0000:42:00.0", START + 60)).at(61)
     (told,) = [one for one in story.incidents.open() if one.rule == "gpu_dropped"]
-    story.runner.states["events"] = Events().initial()
+    story.runner.states["events"] = Events(65.0).initial()
     story.at(200)
     (incident,) = [one for one in story.incidents.open() if one.rule == "gpu_dropped"]
     assert ("Xid 79" in told.summary, told.summary) == (True, incident.summary)
