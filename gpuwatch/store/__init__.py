@@ -35,7 +35,7 @@ from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.silence import Silence
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
-from gpuwatch.store import happenings, past
+from gpuwatch.store import apart, happenings, past
 from gpuwatch.store.archive import Archive, Row, read
 from gpuwatch.store.files import DISK_ERRORS, Database, Trouble, trouble, words
 from gpuwatch.store.happenings import Happenings
@@ -64,7 +64,7 @@ class Store:
     """Keeps alerts and history. `rows`, `events` and `past` raise for a disk; they, `start` and `stop` alone wait for one.
 
     `observe` belongs to one thread; everything else may be called from any. `ids` makes ULIDs above all stored ones.
-    Construction raises ConfigError for a url that cannot be used.
+    Construction raises ConfigError for a url or a state that cannot be used.
     """
 
     def __init__(
@@ -83,7 +83,9 @@ class Store:
         for key, path in (("store.url", self._history.path), ("store.state", file)):
             if path is not None and os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113 - Path's may raise
                 raise ConfigError("configuration", key, f"expected a file, {path} is none")
-        self._claim = Claim(file.with_suffix(".lock"))
+        lock = file.with_suffix(".lock")
+        apart.check(self._history.path, file, lock, is_named=bool(options.state))
+        self._claim = Claim(lock)
         state = Database(f"sqlite:///{file}", state_layout, machine, clock, synchronous="FULL")
         self._archive = Archive(options, self._history)
         self._memory, self._rounds, self._accumulator = AlertMemory(), Rounds(), Accumulator()
@@ -294,6 +296,9 @@ class Store:
 
     def _state_file(self, options: config.Store) -> Path:
         """Return where the alert memory lies: `options.state`, else beside the history's file."""
+        if options.state and not Path(options.state).is_absolute():
+            problem = "expected the whole path of a file, such as /var/lib/gpuwatch/state.db"
+            raise ConfigError("configuration", "store.state", problem)
         if options.state:
             return Path(options.state)
         if self._history.path is None:

@@ -21,8 +21,9 @@ from sqlalchemy.pool import NullPool
 
 from gpuwatch.config import ConfigError
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.escape import printable
 from gpuwatch.store.migrations import Layout, create, migrate, read_meta, write_meta
-from gpuwatch.store.private import make_file, make_folder, odd, tighten
+from gpuwatch.store.private import closed, make_file, make_folder, odd, tighten
 from gpuwatch.store.schema import PAGE
 
 BUSY = 1.0  # seconds to wait for another process's lock
@@ -30,6 +31,7 @@ COMPANIONS = ("-wal", "-shm", "-journal")
 LOG = 4 << 20  # bytes to which SQLite's log grows before it is copied into the database
 CACHE = 2**19  # bytes of pages that each connection keeps: SQLite's own 2 MB are no faster here
 FULL = 1 << 20  # free bytes below which a disk is called full: SQLite needs some for its log and index
+DIGITS, NAME = 9, 40  # characters of a schema number, and of another layout's name as it is shown
 ASIDE_LIMIT = 4  # moves aside within one opening: each reason once, and an end
 
 
@@ -146,10 +148,10 @@ class Database:
             self.migrating = ""
         if version < self.layout.version:
             self.notes.append(f"the {self.layout.name} was migrated from schema {version} to {self.layout.version}")
-        known = completed(meta.get("machine", ""), self._machine)
-        if known != meta.get("machine", ""):
+        known = {"machine": completed(meta.get("machine", ""), self._machine), "layout": self.layout.name}
+        if any(meta.get(name, "") != value for name, value in known.items()):
             with connection.begin():
-                write_meta(connection, self.layout, {"machine": known})
+                write_meta(connection, self.layout, known)
         return False
 
     def ensure_there(self) -> None:
@@ -179,7 +181,7 @@ class Database:
     def reader(self, path: Path | None = None) -> Engine:
         """Return an engine that only reads, for any thread; of `path` where it is not our own file."""
         source = path or self.path
-        return self._engine if source is None else sqlite(source, read_only=True)
+        return self._engine if source is None else sqlite(source, read_only=True, garbled=path is not None)
 
     def fullness(self) -> str:
         """Say that the file system is full where it is: for SQLite that can be an I/O error (it cannot grow its -shm file)."""
@@ -208,6 +210,8 @@ class Database:
         for path in (self.path, *(Path(f"{self.path}{suffix}") for suffix in COMPANIONS)):
             if kind := odd(path):
                 raise StoreError(f"{path} is no regular file but {kind}")
+            if why := closed(path):
+                raise StoreError(why)
             tighten(path)
         with contextlib.suppress(OSError):  # SQLite will say what is in the way
             if not make_file(self.path) and self.path.stat().st_size == 0 and self._identity() != self._begun:
@@ -240,17 +244,22 @@ class Database:
             if self.layout.precious and (found := raw(connection, "PRAGMA integrity_check(1)")) != [("ok",)]:
                 return Verdict("corrupt", f"is corrupt ({str(found[0][0]).splitlines()[-1]})")
         meta = read_meta(connection, self.layout)
-        if meta is None or (meta and not meta.get("schema", "").isdigit()):
-            raise StoreError(f"{self.path or 'the database'} is another program's: gpuwatch leaves it alone")
+        name = self.path or "the database"
+        if meta is None or (meta and number(meta.get("schema", "")) is None):
+            raise StoreError(f"{name} is another program's: gpuwatch leaves it alone")
+        layout = meta.get("layout", self.layout.name)
+        if layout != self.layout.name:
+            raise StoreError(f"{name} is a file of gpuwatch, but its {printable(layout, NAME)}: it is left alone")
         return self._judge(meta)
 
     def _judge(self, meta: Mapping[str, str]) -> Verdict | None:
-        owner, version = meta.get("machine", ""), int(meta.get("schema", "0"))
+        owner, version = meta.get("machine", ""), number(meta.get("schema", "")) or 0
         if not can_be_one(owner, self._machine):
             return Verdict("other-machine", "belongs to another machine: nothing in it is used or sent")
         if version > self.layout.version:
             note = f"is of a newer gpuwatch (schema {version}, ours is {self.layout.version})"
-            return Verdict(f"newer-v{version}", note, readable=int(meta.get("reads", version)) <= self.layout.version)
+            reads = number(meta.get("reads", ""))
+            return Verdict(f"newer-v{version}", note, readable=reads is not None and reads <= self.layout.version)
         return None
 
     def _copy(self, connection: Connection, version: int) -> None:
@@ -272,6 +281,11 @@ class Database:
         self.notes.append(f"the {self.layout.name} was copied to {copy.name} before its migration")
 
 
+def number(text: str) -> int | None:
+    """Return a schema number, None where a text is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else None
+
+
 def can_be_one(owner: str, mine: str) -> bool:
     """Whether two identities can be those of one machine: no part that both know differs (machine-id, then DMI uuid)."""
     return all(not theirs or not ours or theirs == ours for theirs, ours in parts(owner, mine))
@@ -287,14 +301,20 @@ def parts(owner: str, mine: str) -> list[tuple[str, str]]:
     return list(zip_longest(owner.split("/"), mine.split("/"), fillvalue=""))
 
 
-def sqlite(path: Path, *, read_only: bool = False) -> Engine:
-    """Return an engine for one SQLite file, with transactions that we begin ourselves (Python would not for DDL)."""
+def sqlite(path: Path, *, read_only: bool = False, garbled: bool = True) -> Engine:
+    """Return an engine for one SQLite file, with transactions that we begin ourselves (Python would not for DDL).
+
+    A text that is no UTF-8 is given as its bytes where it may be `garbled`: sqlite3 itself would refuse every row for it.
+    """
     mode = "ro" if read_only else "rwc"
 
     def connect() -> sqlite3.Connection:
-        return sqlite3.connect(
+        made = sqlite3.connect(
             f"{path.as_uri()}?mode={mode}", uri=True, timeout=BUSY, isolation_level=None, check_same_thread=False
         )
+        if garbled:
+            made.text_factory = text_or_bytes
+        return made
 
     engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
 
@@ -303,6 +323,14 @@ def sqlite(path: Path, *, read_only: bool = False) -> Engine:
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def text_or_bytes(found: bytes) -> str | bytes:
+    """Return a text of SQLite, its bytes where these are no text."""
+    try:
+        return found.decode()
+    except UnicodeDecodeError:
+        return found
 
 
 def remote(url: str) -> Engine:

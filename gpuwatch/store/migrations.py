@@ -65,7 +65,8 @@ def read_meta(connection: Connection, layout: Layout) -> dict[str, str] | None:
     with connection.begin():
         tables = inspect(connection).get_table_names()
         if "meta" in tables:
-            return {row.name: row.value for row in connection.execute(select(layout.meta))}
+            rows = connection.execute(select(layout.meta)).all()
+            return {row.name: row.value for row in rows if isinstance(row.name, str) and isinstance(row.value, str)}
         return None if tables else {}
 
 
@@ -80,7 +81,8 @@ def create(connection: Connection, layout: Layout, machine: str) -> None:
     """Make an empty database a present one, in one transaction."""
     with connection.begin():
         layout.metadata.create_all(connection)
-        write_meta(connection, layout, {"schema": str(layout.version), "reads": str(layout.reads), "machine": machine})
+        versions = {"schema": str(layout.version), "reads": str(layout.reads)}
+        write_meta(connection, layout, {**versions, "machine": machine, "layout": layout.name})
 
 
 def migrate(connection: Connection, layout: Layout, version: int) -> None:

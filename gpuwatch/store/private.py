@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pwd
 import stat
 from pathlib import Path
 
@@ -62,3 +63,28 @@ def odd(path: Path) -> str:
     except OSError:
         return ""
     return "" if kind == stat.S_IFREG else KINDS.get(kind, "something else")
+
+
+def closed(path: Path) -> str:
+    """Return why a file that is there cannot be read and written by us, and what to do; "" where it can, or is not there.
+
+    Of a file system that takes no writes SQLite says so itself.
+    """
+    try:
+        owner = path.stat().st_uid
+        if os.access(path, os.R_OK | os.W_OK, effective_ids=True) or os.statvfs(path).f_flag & os.ST_RDONLY:
+            return ""
+    except OSError:
+        return ""
+    me = os.geteuid()
+    if owner == me:
+        return f"{path} is closed to {name(me)}, whose it is: chmod u+rw {path}"
+    return f"{path} is {name(owner)}'s, and {name(me)} may not read and write it: chown {name(me)} {path}"
+
+
+def name(user: int) -> str:
+    """Return a user's name, the number of one who has none."""
+    try:
+        return pwd.getpwuid(user).pw_name
+    except (KeyError, OSError):
+        return str(user)

@@ -4,12 +4,14 @@ The version stands beside the JSON. Fields that are new in a noun have defaults 
 version changes only where the meaning of a field does.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TypeVar
+from math import isfinite
+from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Table, delete, select
+from sqlalchemy import Connection, Table, delete, func, select
+from sqlalchemy import Row as Read
 from sqlalchemy.dialects.sqlite import insert
 
 from gpuwatch.model.alert import AlertState, Incident, Severity
@@ -103,7 +105,11 @@ def write(connection: Connection, rows: Mapping[Key, Row]) -> None:
 
 
 def find(connection: Connection) -> Found:
-    """Read what the next run must know: incidents that are open or whose end is untold, their marks, what is owed, silences."""
+    """Read what the next run must know: incidents that are open or whose end is untold, their marks, what is owed, silences.
+
+    SQLite keeps any type in any column, and its check of a file finds nothing wrong with that: what is not of the type that was
+    written costs its own row.
+    """
     with connection.begin():
         untold = select(TOLD.c.incident).where(TOLD.c.state != AlertState.INACTIVE.value)
         live = connection.execute(select(INCIDENT).where(INCIDENT.c.ended_at.is_(None))).all()
@@ -117,20 +123,26 @@ def find(connection: Connection) -> Found:
         marks = connection.execute(select(TOLD)).all()
         quiet = connection.execute(select(SILENCE).order_by(SILENCE.c.ends_at.desc()).limit(SILENCE_LIMIT)).all()
         blobs = connection.execute(select(BLOB)).all()
-        newest = [connection.execute(select(column).order_by(column.desc()).limit(1)).scalar() or "" for column in IDS]
+        newest = [
+            connection.execute(select(column).where(func.typeof(column) == "text").order_by(column.desc()).limit(1)).scalar()
+            for column in IDS
+        ]
     rows = sorted((*live, *over), key=lambda row: str(row.id))
-    incidents = list(decoded(((row.version, row.data) for row in rows), Incident))
-    deliveries = list(decoded(((row.version, row.data) for row in queued), Delivery))
-    silences = list(decoded(((row.version, row.data) for row in quiet), Silence))
+    incidents = list(decoded(contents(rows), Incident))
+    deliveries = list(decoded(contents(queued), Delivery))
+    silences = list(decoded(contents(quiet), Silence))
     known = {incident.id for incident in incidents}
-    told = list(marked((row.incident, row.channel, row.state, row.severity, row.at) for row in marks if row.incident in known))
+    about = [row for row in marks if row.incident in known or not isinstance(row.incident, str)]
+    told = list(marked((row.incident, row.channel, row.state, row.severity, row.at) for row in about))
+    states = {row.name: (row.version, row.data) for row in blobs if types(row.name, row.version, row.data) == (str, int, bytes)}
+    taken = len(incidents) + len(deliveries) + len(silences) + len(told) + len(states)
     return Found(
         incidents=incidents,
         told=told,
         deliveries=deliveries,
-        blobs={row.name: (row.version, row.data) for row in blobs},
-        newest=max(newest),
-        refused=len(rows) - len(incidents) + len(queued) - len(deliveries) + len(quiet) - len(silences),
+        blobs=states,
+        newest=max((one for one in newest if isinstance(one, str)), default=""),
+        refused=sum(map(len, (rows, queued, quiet, about, blobs))) - taken,
         silences=silences,
     )
 
@@ -156,16 +168,27 @@ def prune(connection: Connection, wall: float, keep_incidents: float) -> None:
         connection.execute(delete(TOLD).where(TOLD.c.incident.not_in(select(INCIDENT.c.id))))
 
 
-def decoded(rows: Iterator[tuple[int, str]], noun: type[Noun]) -> Iterator[Noun]:
+def types(*values: object) -> tuple[type, ...]:
+    """Return what was read, by type."""
+    return tuple(map(type, values))
+
+
+def contents(rows: Iterable[Read[Any]]) -> Iterator[tuple[int, str]]:
+    """Yield version and JSON of the rows whose key and JSON are texts."""
+    return ((row.version, row.data) for row in rows if types(row.id, row.data) == (str, str))
+
+
+def decoded(rows: Iterable[tuple[int, str]], noun: type[Noun]) -> Iterator[Noun]:
     """Yield the nouns that can be read; one bad row does not cost the others."""
     for version, data in rows:
         if version == VERSION:
-            with suppress(msgspec.MsgspecError):
+            with suppress(msgspec.MsgspecError, RecursionError):
                 yield msgspec.json.decode(data, type=noun)
 
 
-def marked(rows: Iterator[tuple[str, str, str, str, float]]) -> Iterator[Told]:
+def marked(rows: Iterable[tuple[str, str, str, str, float]]) -> Iterator[Told]:
     """Yield the told-marks that can be read; one with a state of a newer gpuwatch is told again rather than never."""
     for incident, channel, state, severity, at in rows:
-        with suppress(ValueError):
-            yield Told(incident, channel, AlertState(state), Severity(severity), at)
+        if types(incident, channel, at) == (str, str, float) and isfinite(at):
+            with suppress(ValueError):
+                yield Told(incident, channel, AlertState(state), Severity(severity), at)

@@ -7,6 +7,7 @@ queues and it tries again, with a pause, until the disk answers.
 import logging
 import sqlite3
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -84,6 +85,7 @@ class Writer:
         self._woken = True  # the files are opened at once
         self._stopping = self._suspect = self._untidy = self._heard = False
         self._notes: list[str] = []
+        self._faults: set[tuple[str, str, int | None]] = set()  # of ours, that the log has shown
         self._busy_since: float | None = None
         self._stood: tuple[float, float] | None = None  # monotonic: since when, and until when, the disk stood still
         self._pruned_at: float | None = None
@@ -152,10 +154,9 @@ class Writer:
                 self._woken, stopping = False, self._stopping
             try:
                 self._round(last=stopping)
-            except BaseException:  # the root of the thread: no fault must end all writing
-                log.exception("the store's writing thread failed and goes on")
+            except BaseException as error:  # noqa: BLE001 - the root of the thread: no fault must end all writing
                 for side in (self.state, self.history):
-                    self._drop(side, f"the {side.database.layout.name} stumbled over a fault of gpuwatch")
+                    self._stumbled(side, error)
             if stopping:
                 close(self.state.connection)
                 close(self.history.connection)
@@ -193,6 +194,8 @@ class Writer:
             act(side.connection)
         except DISK_ERRORS as error:
             self._failed(side, error)
+        except Exception as error:  # noqa: BLE001 - a fault of ours on one side must cost the other nothing
+            self._stumbled(side, error)
         else:
             if side.problem:
                 log.info("the %s takes writes again after %.0f s", side.database.layout.name, self._clock.mono() - side.failed_at)
@@ -223,6 +226,16 @@ class Writer:
                 self.wake()
             except (OSError, StoreError) as refusal:
                 side.problem = f"the {side.database.layout.name} is corrupt and cannot be moved aside: {words(refusal)}"
+
+    def _stumbled(self, side: Side, error: BaseException) -> None:
+        """Close after a fault of ours, until the next try. The same one is shown in the log but once."""
+        self.counts.failed += 1
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        fault = type(error).__name__, last.filename, last.lineno
+        if fault not in self._faults:
+            self._faults.add(fault)
+            log.error("a fault of gpuwatch itself, met with the %s", side.database.layout.name, exc_info=error)
+        self._drop(side, f"the {side.database.layout.name} stumbled over a fault of gpuwatch ({fault[0]})")
 
     def _drop(self, side: Side, problem: str) -> None:
         """Close a database until its next try; the first of a row of failures is logged."""
@@ -289,7 +302,7 @@ class Writer:
         if database.newer is not None:
             found, fresh = self._inherit(found), True
         if found.refused:
-            database.notes.append(f"{found.refused} incidents, messages or silences in the alert memory could not be read")
+            database.notes.append(f"{found.refused} row{'s' if found.refused > 1 else ''} of the alert memory could not be read")
         self._memory.adopt(found)
         self._adopted(found.newest)
         if fresh:

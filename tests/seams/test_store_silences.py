@@ -127,5 +127,5 @@ def test_a_silence_that_cannot_be_read_costs_nothing_else(tmp_path: Path, opened
     with closing(sqlite3.connect(tmp_path / "state.db")) as database, database:
         database.execute("UPDATE silence SET data = '{' WHERE id = ?", (silence(1).id,))
     second = opened()
-    assert run(second) == ["1 incidents, messages or silences in the alert memory could not be read"]
+    assert run(second) == ["1 row of the alert memory could not be read"]
     assert (second.memory().incidents, second.memory().silences) == ([incident(1)], [silence(2)])
