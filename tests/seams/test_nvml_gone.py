@@ -166,8 +166,8 @@ def test_a_card_that_says_so_to_every_call_is_not_well_and_the_only_one(fake: Fa
     with closing(NvmlWorker(fake)) as worker:
         worker.warm()
         fake.answer_all(code, gpu=1)
-        found = worker.until(Tier.FAST, lambda found: found.gpu(fake.uuid(1)).fault is not None and give(fake, 0, 2, 3)(found))
-        assert fault_of(found.gpu(fake.uuid(1))) == ("unknown_error", code)
+        fault = ("unknown_error", code)
+        worker.until(Tier.FAST, lambda found: fault_of(found.gpu(fake.uuid(1))) == fault and give(fake, 0, 2, 3)(found))
         assert worker.survey().state == "ok"
         fake.answer_all(0, gpu=1)
         worker.until(Tier.NORMAL, give(fake, *range(CARDS)))
