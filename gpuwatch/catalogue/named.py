@@ -6,6 +6,7 @@ from gpuwatch.catalogue import METRICS
 from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.model.metric import Metric, Subject
 
+SPELLINGS = 5  # of one metric
 LONGEST = 100  # characters of a name that are compared with ours: the time grows with their square
 
 
@@ -48,8 +49,15 @@ def stem(metric: Metric) -> str:
 
 def strange(name: str) -> str:
     """Say that nothing is called so, and what comes nearest."""
-    known = {word for metric in METRICS if not metric.internal for word in (metric.id, metric.family, stem(metric))}
-    qualified = {f"{metric.subject.name}.{metric.id}" for metric in METRICS if not metric.internal} if "." in name else set[str]()
-    near = get_close_matches(name[:LONGEST], sorted(known | qualified), n=3, cutoff=0.6)
+    found: dict[str, Metric] = {}  # by each way to write it, the first of those that share one
+    for metric in METRICS:
+        if not metric.internal:
+            qualified = [f"{metric.subject.name}.{metric.id}"] if "." in name else []
+            for word in (metric.id, stem(metric), metric.family, metric.family.removeprefix("gpuwatch_"), *qualified):
+                found.setdefault(word, metric)
+    nearest: dict[str, str] = {}  # by family, since many spellings of one metric are no choice
+    for word in get_close_matches(name[:LONGEST], sorted(found), n=3 * SPELLINGS, cutoff=0.6):
+        nearest.setdefault(found[word].family, word)
+    near = list(nearest.values())[:3]
     advice = f"did you mean {' or '.join(near)}?" if near else "`gpuwatch metrics` lists all"
     return f"no metric is called {name[:LONGEST]!r}; {advice}"

@@ -7,11 +7,11 @@ Exit codes: 0 fine, 1 our fault or a found problem, 2 the caller's mistake, 3 da
 import argparse
 import importlib
 import os
-import re
 import sys
 from collections.abc import Sequence
 
 from gpuwatch import __version__
+from gpuwatch.cli import usage
 from gpuwatch.config import ConfigError
 
 COMMANDS = {
@@ -32,7 +32,6 @@ COMMANDS = {
 OUR_FAULT = 1
 CALLERS_MISTAKE = 2
 NOT_REACHABLE = 3
-NEGATIVE = re.compile(r"-\d\S*", re.ASCII)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:  # our own output takes no more: a full disk
-        print(f"gpuwatch: {error.strerror or error}", file=sys.stderr)
+        print(f"gpuwatch: {refused(error)}", file=sys.stderr)
         return OUR_FAULT
     return code
 
@@ -59,22 +58,27 @@ def dispatch(words: Sequence[str]) -> int:
         prog="gpuwatch",
         description="The monitor for Linux GPU servers.",
         usage="gpuwatch COMMAND [OPTION...]",
-        epilog="commands:\n"
-        + "\n".join(f"  {name:9} {text}" for name, text in COMMANDS.items())
-        + "\n\nexample: gpuwatch status",
+        epilog=f"commands:\n{usage.listed(COMMANDS)}\n\nexample: gpuwatch status",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     overview.add_argument("--version", action="version", version=f"gpuwatch {__version__}")
-    overview.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="see below; `gpuwatch COMMAND --help` tells more")
-    name = overview.parse_args(words[:1] or ["--help"]).command
+    overview.add_argument("command", metavar="COMMAND", help="see below; `gpuwatch COMMAND --help` tells more")
+    name = words[0] if words else "--help"
+    if name in usage.FIRST:
+        overview.parse_args([name])
+    if name not in COMMANDS:
+        overview.error(usage.no_command(name, COMMANDS))
     module = importlib.import_module(f"gpuwatch.cli.{name}")
     parser = argparse.ArgumentParser(
         prog=f"gpuwatch {name}",
-        description=module.__doc__,
+        description=usage.folded(module.__doc__ or ""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add(parser)
-    args = parser.parse_args(joined(words[1:]))
+    options = usage.options_of(parser)
+    if strange := usage.unknown_option(words[1:], options):
+        parser.error(usage.no_option(strange, options))
+    args = parser.parse_args(usage.joined(words[1:]))
     try:
         return int(module.run(args))
     except ConfigError as error:  # a file is named in it; an option is one of this command
@@ -82,14 +86,8 @@ def dispatch(words: Sequence[str]) -> int:
         return CALLERS_MISTAKE
 
 
-def joined(words: Sequence[str]) -> list[str]:
-    """Return the words with `--since -1h` as `--since=-1h`: argparse takes -1h for an option, and says that a value lacks."""
-    found: list[str] = []
-    for place, word in enumerate(words):
-        if word == "--":  # what follows is somebody else's
-            return [*found, *words[place:]]
-        if found and found[-1].startswith("--") and "=" not in found[-1] and NEGATIVE.fullmatch(word):
-            found[-1] += f"={word}"
-        else:
-            found.append(word)
-    return found
+def refused(error: OSError) -> str:
+    """Return what the system refuses, and of which file; a name that is missing without being told is that of where we are."""
+    said = error.strerror or str(error)
+    name = "the working directory" if isinstance(error, FileNotFoundError) and error.filename is None else error.filename
+    return said if name is None else f"{name}: {said}"

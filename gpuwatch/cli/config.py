@@ -1,9 +1,10 @@
 """Check or show the configuration, or list its options.
 
 `check` builds everything as the daemon does, rules and receivers too, and exits 2 with file, key, what was found and what was
-expected at the first mistake. It names the files that it read, and warns of alerts that nobody would hear of and of secrets that
-everybody may read. `show` prints what is in force, defaults included, without secrets. `options` prints every option
-that there is, with its default and what it means, as Markdown.
+expected at the first mistake. It names the files that it read, and warns of what is allowed and hardly meant: alerts that nobody
+would hear of, routes that no alert gets to, a number of a warning beyond that of the critical alert, secrets that everybody may
+read. `show` prints what is in force, defaults included, without secrets. `options` prints every option that there is, with its
+default and what it means, as Markdown.
 
 example: gpuwatch config check --config /etc/gpuwatch/gpuwatch.toml
 """
@@ -16,6 +17,7 @@ import socket
 import stat
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +25,11 @@ import msgspec
 
 from gpuwatch import config
 from gpuwatch.export import sockets, webconfig
+from gpuwatch.model.alert import Severity
 from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.naming import ALWAYS
 from gpuwatch.places import places
-from gpuwatch.rules.rule import Rule, Step
+from gpuwatch.rules.rule import Only, Rule, Step
 from gpuwatch.sources.simulated import scenario
 
 if TYPE_CHECKING:
@@ -93,7 +97,48 @@ def doubts(built: "Daemon") -> Iterator[str]:
     if built.nobody:
         yield "nobody will be told: no receiver is configured ([[receivers]])"
     yield from built.unheard
+    yield from unreachable(built.config.routes)
+    for rule in built.engine.rules.values():
+        yield from crossed(f"rules.{rule.name}", rule.steps)
+        for only in rule.only:
+            yield from crossed(f"rules.{rule.name}.only ({called(only)})", only.steps)
     yield from absent(built.config)
+
+
+def unreachable(routes: Sequence[config.Route]) -> Iterator[str]:
+    """Yield the routes that no alert gets to, since an earlier one takes all that they would take."""
+    for number, route in enumerate(routes):
+        for earlier, other in enumerate(routes[:number]):
+            takes_all = other.match.items() <= route.match.items()
+            if takes_all and not other.continue_ and Severity(other.min_severity).rank <= Severity(route.min_severity).rank:
+                yield f"routes[{number}] is never reached: routes[{earlier}], without `continue = true`, takes all that it would"
+                break
+
+
+def crossed(place: str, steps: Sequence[Step]) -> Iterator[str]:
+    """Yield the numbers of a milder step that are beyond those of the graver one: what is mild then comes late or never."""
+    for mild, grave in pairwise(steps):
+        for name in mild.parameters.keys() & grave.parameters.keys() & mild.clear.keys():
+            low, high = mild.parameters[name], grave.parameters[name]
+            is_rising = mild.clear[name] < low  # it is over where it has fallen again
+            if low > high if is_rising else low < high:
+                side = "above" if is_rising else "below"
+                words = f"{name} = {low:g} of {mild.severity.value} is {side} the {high:g} of {grave.severity.value}"
+                yield f"{place}: {words}, which then comes first"
+
+
+def called(only: Only) -> str:
+    """Return for which targets other numbers are meant."""
+    return ", ".join(f'{key} = "{value}"' for key, value in (("model", only.model), ("uuid", only.uuid)) if value != "*")
+
+
+def check_labels(built: "Daemon") -> None:
+    """Refuse labels of the host that alerts have of themselves: theirs counts, and a route for the host's would never match."""
+    taken = {*ALWAYS, *(label for rule in built.engine.rules.values() for label in rule.subject.labels)}
+    for label in built.config.host.labels:
+        if label in taken:
+            problem = "is a label that alerts have of themselves: take another name"
+            raise config.ConfigError(config.UNPLACED, f"host.labels.{label}", problem)
 
 
 def absent(found: config.Config) -> Iterator[str]:
@@ -140,7 +185,9 @@ def check(found: config.Config, listening: Sequence[socket.socket] = ()) -> "Dae
             scenario.read(Path(found.sources.simulated.scenario))
     with naming("http.web_config"):
         web = webconfig.load(found.http.web_config)
-    return daemon.Daemon(found, listening, web, SystemClock())
+    built = daemon.Daemon(found, listening, web, SystemClock())
+    check_labels(built)
+    return built
 
 
 @contextlib.contextmanager

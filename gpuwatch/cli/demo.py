@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from gpuwatch import config
+from gpuwatch.cli.ask import OF_DEMO
 from gpuwatch.cli.config import blaming
 from gpuwatch.cli.run import serve
 from gpuwatch.export import sockets
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     except config.ConfigError as error:
         raise config.ConfigError("gpuwatch demo", "--listen", error.problem) from None
     read(args.scenario)  # a mistake in it is the caller's, and is said before anything starts
-    with tempfile.TemporaryDirectory(prefix="gpuwatch-demo-") as folder:
+    with tempfile.TemporaryDirectory(prefix=OF_DEMO) as folder:
         where = Places(Path(folder), Path(folder), Path(folder))
         loaded = config.open_all(args.config, where)
         found = loaded.config

@@ -88,7 +88,7 @@ def of_daemon(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(msgspec.to_builtins(found), indent=1))
     else:
-        print("\n".join([line(one) for one in found]) or "nothing has been told")
+        print("\n".join([line(one) for one in found]) or "no events")
     return 0
 
 

@@ -19,7 +19,9 @@ def line(one: Told, at: str = "") -> str:
     what = f"Xid {one.code}" if one.kind == "xid" else f"SXid {one.code}" if one.kind == "sxid" else one.kind
     times = f" x{one.count}" if one.count > 1 else ""
     name = f"{one.name} (while the GPUs were released)" if WHILE_RELEASED in one.facts else one.name
-    return printable(f"{at or when(one.at)}  {one.severity:8}  {where}  {what}{times}: {name} | {one.words[:WORDS]}", 400)
+    is_new = one.words not in {"", one.name, f"{what}: {one.name}"}  # NVML has no line that it was told in
+    more = f" | {one.words[:WORDS]}" if is_new else ""
+    return printable(f"{at or when(one.at)}  {one.severity:8}  {where}  {what}{times}: {name}{more}", 400)
 
 
 def when(at: float) -> str:

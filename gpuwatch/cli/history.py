@@ -30,6 +30,7 @@ PLACE = "gpuwatch history"
 ROWS = 400  # of a table, unless more are asked for
 COLUMNS = 12  # of a table
 WIDTH = 24  # characters of a heading
+DIGITS = 6  # of the largest number of a column
 PLAIN = {**ask.WRONG, 404: CALLERS_MISTAKE, 503: NOT_REACHABLE}  # answers whose words are for whoever asks
 NOTHING = "-"
 
@@ -129,10 +130,11 @@ def table(columns: Sequence[Line], found: HistoryDocument) -> Iterator[str]:
     headings = [heading(one, columns) for one in columns]
     rows: dict[float, list[str]] = {}
     for place, one in enumerate(columns):
+        form = Form([number for _, *numbers in one.points for number in numbers if number is not None], one.unit)
         for at, *numbers in one.points:
             if at is None or len(numbers) not in {1, 3}:
                 raise ValueError("a point without a time, or neither of one value nor of a value and its bounds")
-            rows.setdefault(at, [NOTHING] * len(columns))[place] = written(numbers, one.unit, alone=len(columns) == 1)
+            rows.setdefault(at, [NOTHING] * len(columns))[place] = written(numbers, form, alone=len(columns) == 1)
     widths = [max(len(text), *(len(row[place]) for row in rows.values())) for place, text in enumerate(headings)]
     times = {at: when(at) for at in rows}
     wide = max(19, *map(len, times.values()))
@@ -161,14 +163,26 @@ def called(name: str, value: str) -> str:
     return f"{name.removeprefix('gpu_')} {value}" if value.isdecimal() else value
 
 
-def written(numbers: Sequence[float | None], unit: str, *, alone: bool) -> str:
+class Form:
+    """How the numbers of one column are written: all in one unit, and with as many decimals, so that they can be compared."""
+
+    def __init__(self, numbers: Sequence[float], unit: str) -> None:
+        largest = max(map(abs, numbers), default=0.0)
+        self._is_large = unit == "bytes" and largest >= 1 << 30
+        fits = max(0, DIGITS - len(f"{largest:.0f}"))
+        self._decimals = 2 if self._is_large else min(fits, max(map(decimals, numbers), default=0))
+
+    def of(self, number: float) -> str:
+        """Return one of them; bytes in GiB where there are many."""
+        return f"{number / (1 << 30):.2f} GiB" if self._is_large else f"{number:.{self._decimals}f}"
+
+
+def decimals(number: float) -> int:
+    """Return how many decimals a number has, of those that matter."""
+    return len(f"{number:.{DIGITS}f}".rstrip("0").partition(".")[2])
+
+
+def written(numbers: Sequence[float | None], form: Form, *, alone: bool) -> str:
     """Return a value, and the lowest and highest of a longer step where there is room."""
-    value, *spread = (NOTHING if number is None else amount(number, unit) for number in numbers)
+    value, *spread = (NOTHING if number is None else form.of(number) for number in numbers)
     return f"{value} ({spread[0]} to {spread[1]})" if alone and spread and spread[0] != spread[1] else value
-
-
-def amount(number: float, unit: str) -> str:
-    """Return a number; bytes in GiB where there are many, everything else as it is."""
-    if unit == "bytes" and abs(number) >= 1 << 30:
-        return f"{number / (1 << 30):.2f} GiB"
-    return f"{number:.0f}" if abs(number) >= 1e6 else f"{number:.6g}"

@@ -18,7 +18,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--markdown", action="store_true", help="print the page docs/metrics.md")
-    parser.add_argument("--subject", choices=sorted(catalogue.SUBJECTS), help="only metrics of this subject")
+    names = sorted(catalogue.SUBJECTS)
+    parser.add_argument("--subject", choices=names, metavar="SUBJECT", help=f"only metrics of this one: {', '.join(names)}")
 
 
 def run(args: argparse.Namespace) -> int:

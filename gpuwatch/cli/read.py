@@ -27,7 +27,8 @@ TIERS = tuple(Tier)
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("source", choices=sorted((*SOURCES, *LOCAL)))
+    names = sorted((*SOURCES, *LOCAL))
+    parser.add_argument("source", choices=names, metavar="SOURCE", help=f"one of {', '.join(names)}")
     parser.add_argument(
         "--timeout", type=float, default=30.0, metavar="SECONDS", help="give up after this long (default: %(default)s)"
     )

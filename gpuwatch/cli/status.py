@@ -7,18 +7,29 @@ example: gpuwatch status
 
 import argparse
 import json
+import shutil
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gpuwatch.cli import ask
+from gpuwatch.cli.usage import wrapped
 from gpuwatch.model.escape import printable
 from gpuwatch.model.silence import DAY
 
 PLACE = "gpuwatch status"
+LONGEST = 1000  # characters of a line
 USERS = 8  # of one GPU that are shown; --json has all
 ACCESS = "Make it anew, with CDI or with links in /dev/char (nvidia-ctk system create-dev-char-symlinks)."
+DOWN = {  # what is said of a GPU that is not read, by its state or by why that is; others by their own name
+    "driver": "not read while the driver does not answer",
+    "degraded": "NO ANSWER",
+    "unknown_error": "NO ANSWER",
+    "late": "NO ANSWER",
+    "": "NO ANSWER",
+}
 DRIVERS = {  # what the header says where the driver's version is not known
     "": "driver not known yet",
     "no_library": "no NVIDIA driver",
@@ -39,12 +50,24 @@ def run(args: argparse.Namespace) -> int:
 
     def talk() -> int:
         page = ask.granted(args, PLACE, ask.client(args).get("/api/v1/status")).json()
-        text = json.dumps(page, indent=1) if args.json else "\n".join(printable(line, 400) for line in lines(page, time.time()))
+        text = json.dumps(page, indent=1) if args.json else "\n".join(shown(lines(page, time.time()), width()))
         code = int(not well(page))
         print(text)
         return code
 
     return ask.conversation(PLACE, talk)
+
+
+def width() -> int:
+    """Return how wide the terminal is, 0 where there is none: who searches the page finds a thing in one line."""
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else 0
+
+
+def shown(page: Iterable[str], columns: int) -> Iterator[str]:
+    """Yield the lines as they are printed: broken between words where the terminal ends, and indented below their own."""
+    for text in page:
+        line = printable(text, LONGEST)
+        yield wrapped(line, columns, len(line) - len(line.lstrip()) + 4) if 0 < columns < len(line) else line
 
 
 def well(page: dict[str, Any]) -> bool:
@@ -120,8 +143,8 @@ def of_gpu(card: dict[str, Any], now: float) -> Iterator[str]:
     elif not card["up"]:
         seen = values.get("last_seen_timestamp_seconds")
         ago = f", last seen {span(now - seen)} ago" if seen else ""
-        how = card["state"] or card["down_reason"] or "no reading"
-        yield f"{name}: {how.replace('_', ' ').upper()}{ago}"  # what is wrong with it is among the troubles
+        how = card["state"] or card["down_reason"]
+        yield f"{name}: {DOWN.get(how) or how.replace('_', ' ').upper()}{ago}"  # what is wrong with it is among the troubles
     else:
         yield f"{name}: {numbers(card)}" + (f"  {card['state']}" if card["state"] not in {"ok", ""} else "")
     for instance in card.get("mig") or ():

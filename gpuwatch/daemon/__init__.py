@@ -23,6 +23,7 @@ from gpuwatch.daemon.building import HOLDING, JOBS, NVML, Asked, Collector, cade
 from gpuwatch.daemon.inbox import Inbox
 from gpuwatch.daemon.releasing import Releasing
 from gpuwatch.daemon.remembering import Remembering, boot_id
+from gpuwatch.daemon.unmatched import unmatched
 from gpuwatch.export import api
 from gpuwatch.export.chosen import left_out
 from gpuwatch.export.page import Page
@@ -253,9 +254,9 @@ class Daemon:
 
     def facts(self) -> answers.Facts:
         """Gather what the answers are made of."""
-        incidents, wall = self.alerts(), self.clock.wall()
+        incidents, wall, fresh = self.alerts(), self.clock.wall(), self.freshness()
         return answers.Facts(
-            **asdict(self.freshness()),
+            **asdict(fresh),
             version=__version__,
             name=self.config.host.name,
             started=self.started,
@@ -269,7 +270,7 @@ class Daemon:
             judging=[words for words in (self.remembering.problem(), self.engine.problem()) if words],
             receivers=list(self.channels.by_name),
             unheard=self.unheard,
-            notes=self.notes,
+            notes=[*self.notes, *unmatched(fresh.view, self.config.gpus, self.engine.rules.values())],
         )
 
     def run(self) -> None:

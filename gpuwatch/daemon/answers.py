@@ -39,9 +39,13 @@ class Facts(Freshness, frozen=True, kw_only=True):
     store: str  # "" or what is wrong with the store
     judging: Sequence[str]  # detectors and rules that fail
     receivers: Sequence[str]  # who is told, by name
-    notes: Sequence[str]  # what was said at start
+    notes: Sequence[str]  # what was said at start, and what of the configuration is for no GPU
     release: Mapping[str, Any] = {}  # whether the GPUs are released
     unheard: Sequence[str] = ()  # which alerts are sent to nobody although there are receivers
+
+    def gravity(self, incident: Incident) -> tuple[int, bool, float]:
+        """Return what to sort by: the worst first, then what is told before what is silenced, then the oldest."""
+        return -incident.severity.rank, bool(self.silenced.get(incident.id)), incident.since
 
 
 def reasons(facts: Freshness) -> list[str]:
@@ -91,11 +95,11 @@ def status(facts: Facts) -> dict[str, Any]:
         },
         "release": dict(facts.release),
         "expected_gpus": next((entry.values.get(derived.EXPECTED) for entry in view.of(gpu.GPUS)), None),
-        "gpus": of_cards(view),
+        "gpus": of_cards(view, released=facts.release.get("state") == "released"),
         "lacking": lacking(view),
         "disks": [of_disk(entry) for entry in view.of(disk.DISK)],
         "collectors": dict(facts.collectors),
-        "alerts": [of_incident(incident, facts.silenced.get(incident.id, ())) for incident in facts.incidents],
+        "alerts": [of_incident(one, facts.silenced.get(one.id, ())) for one in sorted(facts.incidents, key=facts.gravity)],
         "silences": [of_silence(silence, view.now) for silence in facts.silences],
         "telling": {
             "nobody": facts.nobody,

@@ -1,6 +1,7 @@
 """What `gpuwatch status` tells of each GPU: how it is, its MIG instances, and whose work is on it. Pure, over the view."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from gpuwatch.catalogue import derived, gpu
@@ -11,6 +12,10 @@ from gpuwatch.model.metric import StateSet
 from gpuwatch.model.view import Entry, View
 
 SHOWN = (gpu.UTILIZATION, gpu.TEMPERATURE["core"], gpu.POWER, gpu.MEMORY_USED, gpu.MEMORY_SIZE, derived.LAST_SEEN)
+
+RELEASED: Mapping[str, Any] = MappingProxyType(
+    {"up": False, "state": "", "down_reason": "released", "words": "", "values": {}, "mig": None, "users": []}
+)
 
 
 def state(entry: Entry, states: StateSet) -> str:
@@ -26,9 +31,13 @@ def cards(view: View) -> list[Entry]:
     return [entry for entry in view.of(gpu.GPU) if derived.UP in entry.values or derived.UP in entry.absent]
 
 
-def of_cards(view: View) -> list[dict[str, Any]]:
-    """Return every GPU: who it is, how it is, the numbers of the first look, and who is on it."""
-    return [of_card(entry, view) for entry in cards(view)]
+def of_cards(view: View, *, released: bool = False) -> list[dict[str, Any]]:
+    """Return every GPU: who it is, how it is, the numbers of the first look, and who is on it.
+
+    Where they are `released` nothing is known of any, whatever has been said of it before and has not gone late yet.
+    """
+    found = [of_card(entry, view) for entry in cards(view)]
+    return [{**one, **RELEASED} for one in found] if released else found
 
 
 def lacking(view: View) -> list[dict[str, str]]:
@@ -47,10 +56,19 @@ def of_card(entry: Entry, view: View) -> dict[str, Any]:
         "state": state(entry, derived.STATE),
         "down_reason": state(entry, derived.DOWN_REASON),
         "words": entry.fault.words if entry.fault else "",
-        "values": {metric.id: entry.values[metric] for metric in SHOWN if metric in entry.values},
+        "values": numbers(entry),
         "mig": [of_instance(one) for one in of_gpu(view.of(MIG), uuid)] if entry.values.get(MIG_MODE["current"]) == 1 else None,
         "users": list(users([one for one in of_gpu([*view.of(PROCESS_GPU), *view.of(REST)], uuid) if one.readings])),
     }
+
+
+def numbers(entry: Entry) -> dict[str, float]:
+    """Return the numbers of the first look. Of a GPU that has just come back the size of its memory is the sum of the parts."""
+    found = {metric.id: entry.values[metric] for metric in SHOWN if metric in entry.values}
+    used, free = entry.values.get(gpu.MEMORY_USED), entry.values.get(gpu.MEMORY_FREE)
+    if gpu.MEMORY_SIZE not in entry.values and used is not None and free is not None:
+        found[gpu.MEMORY_SIZE.id] = used + free + entry.values.get(gpu.MEMORY_RESERVED, 0.0)
+    return found
 
 
 def of_gpu(entries: Sequence[Entry], uuid: str) -> Iterator[Entry]:

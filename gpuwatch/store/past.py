@@ -105,6 +105,7 @@ def aliases(connection: Connection, keys: Collection[str]) -> set[str]:
 def strange(question: Question, others: list[Seen]) -> str:
     """Say that there is no such target, and which there are: by index or name, since UUIDs tell nobody anything.
 
+    Who has asked for a key is told the keys as well.
     Where none has a label of that name it says so: there is nothing to choose from.
     """
     asked = [*([f"target={question.key}"] if question.key is not None else []), *map("=".join, question.labels.items())]
@@ -115,15 +116,18 @@ def strange(question: Question, others: list[Seen]) -> str:
     if not any(one.key or one.labels for one in others):
         return f"{refused}, of which there is one alone"
     ordered = sorted(others, key=lambda one: place_of(one.labels))
-    named = list(
-        dict.fromkeys(
-            " ".join(f"{name}={value}" for name, value in one.labels.items() if name != "uuid") or f"target={one.key}"
-            for one in ordered
-        )
-    )
+    named = list(dict.fromkeys(words_of(one, by_key=question.key is not None) for one in ordered))
     fits = max(1, sum(end <= NAMED for end in accumulate(len(words) + 2 for words in named)))
     more = ", ..." if len(named) > fits else ""
     return f"{refused}; it has {', '.join(named[:fits])}{more}"
+
+
+def words_of(one: Seen, *, by_key: bool) -> str:
+    """Return what a target is asked for by: its labels, or its key with them beside it."""
+    labels = " ".join(f"{name}={value}" for name, value in one.labels.items() if name != "uuid")
+    if by_key and one.key:
+        return f"target={one.key}{f' ({labels})' if labels else ''}"
+    return labels or f"target={one.key}"
 
 
 def gathered(connection: Connection, question: Question, wanted: set[int] | None) -> tuple[Thinned[tuple[int, int]], int]:

@@ -207,3 +207,50 @@ def test_show_prints_clear_levels_only_tables_and_the_size_that_is_in_force(
     assert shown["store"]["max_size"] == min(2 << 30, space.f_blocks * space.f_frsize // 20)
     assert command(tmp_path, "show", f'[store]\nurl = "sqlite:///{tmp_path}/x.db"\nmax_size = "100MiB"') == 0
     assert json.loads(capsys.readouterr().out)["store"]["max_size"] == 100 << 20
+
+
+@pytest.mark.parametrize("label", ["gpu", "uuid", "severity", "rule", "host"])
+def test_a_label_of_the_host_that_alerts_have_of_themselves_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], label: str
+) -> None:
+    assert command(tmp_path, "check", f'[host]\nlabels = {{ {label} = "x", rack = "7" }}') == 2
+    problem = f"host.labels.{label}: is a label that alerts have of themselves: take another name"
+    assert capsys.readouterr().err == f"{tmp_path / 'gpuwatch.toml'}: {problem}\n"
+    assert command(tmp_path, "check", '[host]\nlabels = { rack = "7" }') == 0
+
+
+ANY, GPU_3, CRITICAL = "", 'match = { gpu = "3" }\n', 'min_severity = "critical"\n'
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_reached"),
+    [
+        (ANY, GPU_3, False),
+        (GPU_3, GPU_3 + CRITICAL, False),
+        (GPU_3, 'match = { gpu = "3", rule = "gpu_dropped" }\n', False),
+        ("continue = true\n", GPU_3, True),
+        (CRITICAL, ANY, True),
+        (GPU_3, ANY, True),
+        (GPU_3, 'match = { gpu = "4" }\n', True),
+    ],
+)
+def test_check_warns_of_a_route_that_no_alert_gets_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], first: str, second: str, *, is_reached: bool
+) -> None:
+    route = '[[routes]]\nreceivers = ["a"]\n'
+    url = tmp_path / "url"
+    url.write_text("https://x.example/")
+    url.chmod(0o600)
+    assert command(tmp_path, "check", f'{WEBHOOK}url_file = "{url}"\n{route}{first}{route}{second}') == 0
+    words = "warning: routes[1] is never reached: routes[0], without `continue = true`, takes all that it would\n"
+    assert (words in capsys.readouterr().err) is not is_reached
+
+
+def test_check_warns_of_a_warning_beyond_the_critical_alert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = '[rules.gpu_overheating]\nthreshold = 105\n[[rules.gpu_overheating.only]]\nmodel = "*3090*"\nthreshold = 101\n'
+    assert command(tmp_path, "check", numbers) == 0
+    heard = capsys.readouterr().err
+    for place, number in (("rules.gpu_overheating", 105), ('rules.gpu_overheating.only (model = "*3090*")', 101)):
+        assert f"{place}: threshold = {number} of warning is above the 100 of critical, which then comes first\n" in heard
+    assert command(tmp_path, "check", "[rules.gpu_overheating]\nthreshold = 99\n") == 0
+    assert "threshold" not in capsys.readouterr().err

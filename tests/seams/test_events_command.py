@@ -75,7 +75,7 @@ def test_a_daemon_is_asked_and_each_event_is_a_line(tmp_path: Path, answers: Ans
         assert main(["events", "--socket", str(served.path), "--gpu", "3", "--limit", "1"]) == 0
         assert len(capsys.readouterr().out.splitlines()) == 1
         assert main(["events", "--socket", str(served.path), "--gpu", "5"]) == 0
-        assert capsys.readouterr().out == "nothing has been told\n"
+        assert capsys.readouterr().out == "no events\n"
 
 
 def test_events_are_asked_for_by_the_times_that_the_history_takes(

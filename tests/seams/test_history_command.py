@@ -26,6 +26,7 @@ from tests.fakes.until import PATIENCE, until
 from tests.fakes.web import Answers, Served, serving
 
 UUIDS = [gpu_target(index).key for index in range(2)]
+KEYS = ", ".join(f"target={key} (gpu={index})" for index, key in enumerate(UUIDS))
 BEGAN = 10.0 * (time.time() // 10 - 60)  # ten minutes ago
 
 
@@ -174,7 +175,10 @@ def test_where_there_is_nothing_it_says_why(store: Store, served: Served, capsys
             ["power_watts", "--gpu", "0000:01:00.0"],
             "gpuwatch history: the history has no gpu with gpu=0000:01:00.0; it has gpu=0",
         ),
-        (["power_watts", "--target", "nope"], "gpuwatch history: the history has no gpu with target=nope; it has gpu=0, gpu=1\n"),
+        (
+            ["power_watts", "--target", "nope"],
+            f"gpuwatch history: the history has no gpu with target=nope; it has {KEYS}\n",
+        ),
         (
             ["power_watts", "--since", "yesterday"],
             "gpuwatch history: --since: expected a time ago such as 6h or 7d, seconds since 1970, or a time",

@@ -91,7 +91,7 @@ def test_a_silence_that_is_not_stored_is_said_to_be_so(served: Served, answers: 
         (["gpu=3"], "--for: is missing"),
         (["--for", "2"], 'expected a duration with a unit, such as "500ms", "10s", "2m", "4h" or "7d", got "2"'),
         (["--for", "1w"], "expected a duration with a unit"),
-        (["--for", "-2h"], "expected one argument"),
+        (["--for", "-2h"], "expected a duration with a unit"),
         (["--for", "0s"], "expected more than 0 and at most 30d, got 0s"),
         (["--for", "31d"], "expected more than 0 and at most 30d, got 31d"),
         (["--for", "9999d"], "expected a duration of at most 3650d"),
@@ -216,7 +216,7 @@ def test_the_daemons_own_words_are_shown(capsys: Said, status: int, code: int) -
 def test_the_status_shows_what_is_silenced(tmp_path: Path, capsys: Said) -> None:
     page = {
         **dict.fromkeys(("version", "store"), ""),
-        **{name: [] for name in ("reasons", "notes", "gpus", "disks", "judging")},
+        **{name: [] for name in ("reasons", "notes", "gpus", "disks", "judging", "troubles")},
         "now": 0.0,
         "started": 0.0,
         "host": {"name": "vision-07"},

@@ -1,5 +1,12 @@
 """`gpuwatch status` and a daemon that answers what it should not."""
 
+import contextlib
+import fcntl
+import os
+import struct
+import subprocess
+import sys
+import termios
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +16,7 @@ import pytest
 
 from gpuwatch.cli import main
 from gpuwatch.export.webconfig import WebConfig
+from tests.fakes.until import PATIENCE
 from tests.fakes.web import Answers, serving
 
 
@@ -258,3 +266,66 @@ def test_a_file_that_cannot_be_read_is_the_callers_mistake_and_no_missing_daemon
     file = tmp_path / "nothing"
     assert main(["status", *where, option, str(file)]) == 2
     assert f"{file}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "said"),
+    [
+        ("", "driver", "not read while the driver does not answer"),
+        ("degraded", "unknown_error", "NO ANSWER"),
+        ("", "late", "NO ANSWER"),
+        ("", "", "NO ANSWER"),
+        ("hung", "hung", "HUNG"),
+        ("reset_required", "reset_required", "RESET REQUIRED"),
+        ("", "no_permission", "NO PERMISSION"),
+    ],
+)
+def test_why_a_gpu_is_not_read_is_said_in_plain_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str, why: str, said: str
+) -> None:
+    cards = [card("0", up=False, state=state, down_reason=why)]
+    assert f"  GPU 0: {said}" in told(tmp_path, capsys, gpus=cards)
+
+
+LONG: dict[str, Any] = {
+    "severity": "critical",
+    "rule": "gpu_dropped",
+    "since": 0.0,
+    "summary": "GPU 5 (slot 6) dropped out: " + "the driver says that it is lost; " * 6 + "end",
+}
+
+
+def on_terminal(command: list[str], columns: int) -> list[str]:
+    """Return the lines that a command writes to a terminal that is so wide."""
+    ours, its = os.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environ = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+    with subprocess.Popen(command, stdout=its, env=environ) as process:
+        os.close(its)
+        said = b""
+        with contextlib.suppress(OSError):  # EIO: the last writer has gone
+            while part := os.read(ours, 65_536):
+                said += part
+        os.close(ours)
+        process.wait(PATIENCE)
+    return said.decode().splitlines()
+
+
+def test_a_long_line_is_broken_between_words_on_a_terminal_and_whole_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = {**WELL, "alerts": [LONG, {**LONG, "summary": "short"}]}
+    with serving(tmp_path, answers=Odd(page)) as served:
+        words = ["status", "--socket", str(served.path)]
+        assert main(words) == 1
+        whole = capsys.readouterr().out.splitlines()
+        shown = on_terminal([sys.executable, "-m", "gpuwatch", *words], 80)
+    assert [line.endswith(LONG["summary"]) for line in whole if "GPU 5" in line] == [True]
+    assert [line for line in shown if len(line) > 80] == []
+    place = next(number for number, line in enumerate(shown) if "GPU 5" in line)
+    broken = shown[place : next(number for number, line in enumerate(shown) if line.endswith("short"))]
+    assert (len(broken) > 3, [line[:6] == " " * 6 and line[6] != " " for line in broken[1:]]) == (
+        True,
+        [True] * (len(broken) - 1),
+    )
+    assert " ".join(line.strip() for line in broken).endswith(LONG["summary"])

@@ -168,7 +168,9 @@ def test_an_unknown_target_is_said_with_those_that_there_are(opened: Home) -> No
     known = "it has gpu=0, gpu=1"
     with pytest.raises(NoTargetError, match=f"^the history has no gpu with gpu=7; {known}$"):
         store.past(asked(gpu="7"))
-    with pytest.raises(NoTargetError, match=r"^the history has no gpu with target=GPU-x, gpu=0; it has gpu=0"):
+    with pytest.raises(
+        NoTargetError, match=rf"^the history has no gpu with target=GPU-x, gpu=0; it has target={UUIDS[0]} \(gpu=0\), "
+    ):
         store.past(asked(target="GPU-x", gpu="0"))
     with pytest.raises(NoTargetError, match=r"pid=0 start=1 role=gpu, .*, pid=8 start=1 role=loader, \.\.\.$") as raised:
         store.past(asked("process.cpu_seconds_total", pid="99"))

@@ -227,7 +227,7 @@ def test_s7_a_driver_that_never_returns_costs_one_gpu_and_no_restart(tmp_path: P
         assert (before["id"], before["labels"]) == (after["id"], after["labels"])
         server.nvml.release(2)
         server.wait_up(7)
-    assert server.said("GPU 2 .* has not returned for") == 2, server.daemon.said()  # once a run
+    assert server.said("GPU 2 .* a call to this GPU has not returned") == 2, server.daemon.said()  # once a run
     assert server.said("GPU 2 .* (comes back|answers again)") == 1, server.daemon.said()  # the first run ended before
 
 

@@ -108,9 +108,9 @@ DRIVER = "driver"  # kind of a GPU's fault that says nothing of the GPU
 DRIVER_DOWN = Fault(DRIVER, "the driver as a whole does not answer")
 
 
-def hung(seconds: float) -> Fault:
-    """Return the fault of a GPU of which a call has not returned."""
-    return Fault("hung", f"a call to this GPU has not returned for {seconds:.0f} s; no further call is made until it does")
+def hung(_seconds: float) -> Fault:
+    """Return the fault of a GPU of which a call has not returned. For how long is not in its words: these stay, and it grows."""
+    return Fault("hung", "a call to this GPU has not returned, and no further call is made until it does")
 
 
 def unlisted(count: int) -> Fault:

@@ -62,6 +62,13 @@ def test_what_is_not_kept_or_not_clear_is_said_with_what_comes_nearest(name: str
     assert words in str(caught.value)
 
 
+def test_a_metric_is_offered_in_one_spelling() -> None:
+    with pytest.raises(UnknownMetricError) as caught:
+        named("power_wats")
+    offered = str(caught.value).partition("did you mean ")[2].rstrip("?").split(" or ")
+    assert (offered[0], len(offered), len({named(name) for name in offered})) == ("power_watts", 3, 3)
+
+
 @given(st.text(max_size=200))
 def test_junk_is_no_metric(name: str) -> None:
     with pytest.raises(UnknownMetricError):

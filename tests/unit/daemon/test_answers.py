@@ -10,11 +10,13 @@ from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_MEMORY_USED, MIG_MO
 from gpuwatch.catalogue.process import JOB, JOB_GPU_ACCESS_MISSING, PROCESS_GPU, PROCESS_GPU_MEMORY
 from gpuwatch.cli.status import lines, well
 from gpuwatch.daemon.answers import Facts, reasons, status
+from gpuwatch.model.alert import Incident, Severity
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import Entry, View
 from gpuwatch.sampling.events import NOT_YET
+from tests.fakes.incidents import HOT
 
 DRIVER = Target(subject=gpu.DRIVER, key="", info={"driver_version": "535.154.05"})
 GPUS = Target(subject=gpu.GPUS, key="")
@@ -189,3 +191,47 @@ def test_a_container_that_lacks_its_gpus_is_named_with_what_to_do() -> None:
     assert [line for line in lines(page, 100.0) if "aoi-infer-2" in line] == [
         f"  . {words}. Make it anew, with CDI or with links in /dev/char (nvidia-ctk system create-dev-char-symlinks)."
     ]
+
+
+def test_the_worst_alert_is_first_then_what_is_told_then_the_oldest() -> None:
+    def incident(name: str, severity: Severity, since: float) -> Incident:
+        return replace(HOT, id=name, severity=severity, since=since)
+
+    incidents = [
+        incident("young warning", Severity.WARNING, 90.0),
+        incident("old warning", Severity.WARNING, 10.0),
+        incident("silenced", Severity.CRITICAL, 5.0),
+        incident("info", Severity.INFO, 1.0),
+        incident("critical", Severity.CRITICAL, 95.0),
+    ]
+    page = status(replace(facts(), incidents=incidents, silenced={"silenced": ["S1"]}))
+    expected = ["critical", "silenced", "old warning", "young warning", "info"]
+    assert [alert["id"] for alert in page["alerts"]] == expected
+
+
+def test_of_a_released_gpu_nothing_is_told_that_was_true_before() -> None:
+    labels = {"pid": "7", "start": "1", "command": "python", "job": "", "role": "gpu", "gpu": "3", "uuid": "GPU-1"}
+    holder = entry(Target(subject=PROCESS_GPU, key="GPU-1/7", labels=labels), {PROCESS_GPU_MEMORY: 1.0})
+    lost = entry(CARD, {derived.UP: 0.0, **derived.STATE.at("lost"), gpu.POWER: 5.0, MIG_MODE["current"]: 1.0})
+    held = replace(facts(entry(DRIVER, OK), lost, holder), release={"state": "released", "until": 900.0, "by": "root"})
+    [shown] = status(held)["gpus"]
+    assert (shown["gpu"], shown["label"]) == ("3", "slot 3")
+    assert (shown["up"], shown["state"], shown["down_reason"], shown["values"]) == (False, "", "released", {})
+    assert (shown["mig"], shown["users"]) == (None, [])
+    assert "  GPU 3 (slot 3): released" in list(lines(status(held), 100.0))
+    [shown] = status(replace(held, release={"state": "attaching"}))["gpus"]
+    assert (shown["state"], len(shown["users"])) == ("lost", 1)
+
+
+def test_the_size_of_a_memory_is_known_from_its_parts_until_it_is_read() -> None:
+    up = {derived.UP: 1.0, gpu.MEMORY_USED: 3.0, gpu.MEMORY_FREE: 5.0}
+
+    def size(values: Mapping[Metric, float]) -> float | None:
+        [shown] = status(facts(entry(CARD, values)))["gpus"]
+        found = shown["values"].get("memory_size_bytes")
+        return None if found is None else float(found)
+
+    assert size({**up, gpu.MEMORY_RESERVED: 2.0}) == 10.0
+    assert size(up) == 8.0  # version 1 of the call counts the reserved part as used
+    assert size({**up, gpu.MEMORY_SIZE: 11.0}) == 11.0
+    assert size({derived.UP: 1.0, gpu.MEMORY_USED: 3.0}) is None

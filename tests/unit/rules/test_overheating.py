@@ -44,7 +44,7 @@ def test_one_degree_before_slowdown_is_critical_in_the_same_incident(story: Stor
     assert story.heard()[1].at - 600 <= 60
     (incident,) = story.incidents.open()
     assert (incident.severity.value, incident.highest.value, incident.id) == ("critical", "critical", "id-1")
-    assert "at 92 C, where the hardware cuts its clocks" in incident.summary
+    assert "reached 92 C, where the hardware cuts its clocks" in incident.summary
 
 
 def test_a_lower_severity_is_told_in_the_same_incident_and_keeps_the_highest(story: Story) -> None:
@@ -135,7 +135,7 @@ def test_the_text_names_the_card_so_that_somebody_finds_it(tell: Tell) -> None:
     story = tell(names={"0000:40:00.0": "slot 3"}).gpu(0, temperature=88.0).at(200)
     ((_, told),) = story.transitions
     assert told.summary == (
-        "GPU 0 (slot 3, 0000:40:00.0, NVIDIA A40, serial S0) at 88 C, limit 85 C; check airflow, fans and dust"
+        "GPU 0 (slot 3, 0000:40:00.0, NVIDIA A40, serial S0) reached 88 C, limit 85 C; check airflow, fans and dust"
     )
     assert (told.value, told.numbers["threshold"]) == (88.0, 85.0)
 

@@ -116,3 +116,8 @@ def test_nodes_are_waited_for_for_two_minutes_in_the_same_words_and_missed_from_
     assert early.words == late.words
     assert ("run nvidia-modprobe" in late.words, "run nvidia-modprobe" in over.words) == (False, True)
     assert not any(verdicts.not_started(code, "", LOADED).waits for code in (1, 2, 4, 9, 12, 18, 999))
+
+
+def test_the_words_of_a_hung_call_hold_no_number_that_would_stand_still() -> None:
+    assert [char for char in verdicts.hung(4.0).words if char.isdigit()] == []
+    assert verdicts.hung(4.0) == verdicts.hung(400.0)

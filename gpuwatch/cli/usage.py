@@ -1,0 +1,85 @@
+"""How the command line explains itself: help as wide as the terminal, and of an unknown word which one comes nearest."""
+
+import argparse
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpuwatch.config.convert import nearest
+from gpuwatch.model.escape import printable
+
+NEGATIVE = re.compile(r"-\d\S*", re.ASCII)
+OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
+FIRST = ("-h", "--help", "--version")  # options that stand in place of a command
+NARROWEST = 30
+
+
+def width() -> int:
+    """Return how wide help may be; argparse makes its own part of it as wide."""
+    return max(NARROWEST, shutil.get_terminal_size().columns - 2)
+
+
+def wrapped(text: str, columns: int, indent: int = 0) -> str:
+    """Break a line between words so that it has at most so many columns; those after the first are indented."""
+    lines = textwrap.wrap(text, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def folded(text: str) -> str:
+    """Break the paragraphs of a text where the terminal ends; examples keep their lines, since people copy them."""
+    paragraphs = text.strip().split("\n\n")
+    return "\n\n".join(one if one.startswith("example:") else wrapped(" ".join(one.split("\n")), width()) for one in paragraphs)
+
+
+def listed(commands: Mapping[str, str]) -> str:
+    """Return the commands with what they do."""
+    return "\n".join(wrapped(f"  {name:9} {text}", width(), 12) for name, text in commands.items())
+
+
+def options_of(parser: argparse.ArgumentParser) -> list[str]:
+    """Return every option that a parser has; its usage has them all, of --help only the short one."""
+    return ["--help", *OPTION.findall(parser.format_usage())]
+
+
+def mean(near: str | None) -> str:
+    """Return what comes nearest as a question, "" where nothing does."""
+    return f"; did you mean {near}?" if near else ""
+
+
+def no_command(word: str, commands: Iterable[str]) -> str:
+    """Say that this is no command, and which comes nearest."""
+    if word.startswith("-"):
+        return no_option(word, FIRST, " before the command")
+    return f"there is no command {printable(word, 40)}{mean(nearest(word[:40], commands)) or '; `gpuwatch --help` lists all'}"
+
+
+def unknown_option(words: Sequence[str], options: Sequence[str]) -> str:
+    """Return the first word that is an option and none of these or the beginning of one, "" where there is none."""
+    for word in words:
+        if word == "--":  # what follows is somebody else's
+            break
+        name = word.partition("=")[0]
+        is_option = len(word) > 1 and word.startswith("-") and " " not in word and not NEGATIVE.fullmatch(word)
+        if is_option and not any(option.startswith(name) for option in options):
+            return name
+    return ""
+
+
+def no_option(name: str, options: Sequence[str], where: str = "") -> str:
+    """Say that this is no option, and which comes nearest."""
+    near = nearest(name[:40].lstrip("-"), [option.removeprefix("--") for option in options])  # dashes alone are not near
+    return f"there is no option {printable(name, 40)}{where}{mean(near and f'--{near}') or '; --help lists all'}"
+
+
+def joined(words: Sequence[str]) -> list[str]:
+    """Return the words with `--since -1h` as `--since=-1h`: argparse takes -1h for an option, and says that a value lacks."""
+    found: list[str] = []
+    for place, word in enumerate(words):
+        if word == "--":  # what follows is somebody else's
+            return [*found, *words[place:]]
+        if found and found[-1].startswith("--") and "=" not in found[-1] and NEGATIVE.fullmatch(word):
+            found[-1] += f"={word}"
+        else:
+            found.append(word)
+    return found
