@@ -50,6 +50,8 @@ def modest(content: bytes) -> dict[str, Any]:
 
 def parsed(content: str) -> dict[str, Any]:
     """Return the table in a text; raises TableError."""
+    if content.startswith("\ufeff"):  # some editors write one; TOML 1.0 has no place for it
+        raise TableError("", "begins with a byte order mark (BOM): save it as UTF-8 without one")
     try:
         table: dict[str, Any] = tomllib.loads(content)
     except RecursionError:

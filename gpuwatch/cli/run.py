@@ -14,6 +14,9 @@ from gpuwatch.export import sockets
 from gpuwatch.stderr import log_to_stderr
 from gpuwatch.store import LockedError
 
+NO_THREAD = "can't start new thread"  # what CPython says; it has no class of its own for it
+LIMITS = "a limit is met, of processes (ulimit -u, TasksMax=) or of memory (ulimit -v, LimitAS=)"
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -46,5 +49,10 @@ def serve(found: config.Config, *, verbose: bool, setting: str = sockets.SETTING
         daemon.run(lambda: configuration.check(found, listening))
     except (sockets.ListenError, LockedError) as error:
         print(f"gpuwatch: {error}", file=sys.stderr)
+        return 1
+    except RuntimeError as error:
+        if str(error) != NO_THREAD:
+            raise
+        print(f"gpuwatch: no further thread can be started: {LIMITS}", file=sys.stderr)
         return 1
     return 0

@@ -1,9 +1,9 @@
 """TOML files -> Config. Options, defaults and limits: `sources.py` for [sources], `options.py` for the rest.
 
-`/etc/gpuwatch/gpuwatch.toml` (as a user: the XDG folder), then `conf.d/*.toml` beside it in name order: tables merge,
-scalars of the later file win, arrays of tables append (`merge.py`). Every error names the file, the key, what was found and
-what was expected. Rules and receivers are tables whose keys belong to the rooms `rules` and `notify`; those rooms convert them
-and raise the same ConfigError.
+`/etc/gpuwatch/gpuwatch.toml` (as a user: the XDG folder), then `conf.d/*.toml` beside it in name order, no hidden ones:
+tables merge, scalars of the later file win, arrays of tables append (`merge.py`). Every error names the file, the key, what was
+found and what was expected. Rules and receivers are tables whose keys belong to the rooms `rules` and `notify`; those rooms
+convert them and raise the same ConfigError.
 """
 
 import os
@@ -60,6 +60,7 @@ __all__ = [
 
 WEB = re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[^/@\s:?#\[\]]+)(?::[0-9]{1,5})?(?:/[^\s?#]*)?")
 DATABASE = re.compile(r"(?:sqlite|postgresql)(?:\+\w+)?:")
+ADDRESS = 107  # bytes of the name of a Unix socket (unix(7): 108 with the NUL that ends it)
 UNPLACED = "configuration"  # the place of a mistake in a part whose room does not know which file it came from
 
 
@@ -113,6 +114,10 @@ def open_all(file: Path | None, where: Places) -> Loaded:
     if found.store.url and DATABASE.match(found.store.url) is None:  # what is there instead may be a secret, and is not shown
         problem = "expected a file of SQLite, such as sqlite:////var/lib/gpuwatch/gpuwatch.db"
         raise ConfigError(blame("store.url", origin, str(main)), "store.url", problem)
+    size = len(found.http.socket.encode())
+    if size > ADDRESS:
+        problem = f"expected a path of at most {ADDRESS} bytes, the most that a socket can have, found one of {size}"
+        raise ConfigError(blame("http.socket", origin, str(main)), "http.socket", problem)
     return Loaded(settle(found, where), str(main), origin, tuple(path for path, _ in tables))
 
 
@@ -128,9 +133,12 @@ def is_there(path: Path) -> bool:
 
 
 def extras(folder: Path) -> list[Path]:
-    """Return the further files in name order; what is there and no folder that we may look into is a mistake."""
+    """Return the further files in name order; what is there and no folder that we may look into is a mistake.
+
+    A name with a dot in front is an editor's: of its lock, which leads nowhere, or of a copy that nobody means.
+    """
     try:
-        return sorted(found for found in folder.iterdir() if found.suffix == ".toml")
+        return sorted(found for found in folder.iterdir() if found.suffix == ".toml" and not found.name.startswith("."))
     except OSError as error:
         if not is_there(folder):
             return []

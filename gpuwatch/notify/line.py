@@ -1,6 +1,7 @@
 """The wire to one receiver: one POST under one deadline, and why it failed in words that hold no secret."""
 
 import asyncio
+import importlib
 import logging
 import os
 import ssl
@@ -15,6 +16,7 @@ from gpuwatch.notify.resolver import ResolveError, Resolver, is_address
 DEADLINE = 15.0  # seconds for one attempt: name, connection, TLS, request and answer together
 CONNECT = 1 / 3  # share of the deadline for one address, and again for its TLS: 5 s of 15
 ADDRESSES = 4  # tried of one name
+LATER = ("httpcore", "anyio._backends._asyncio", "encodings.idna")  # by httpx 0.28, anyio 4 and Python's resolver
 BODY = 64 << 10  # bytes read of an answer
 
 
@@ -138,6 +140,12 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         chain.append(seen)
         seen = seen.__cause__ or seen.__context__
     return reversed(chain)
+
+
+def prepare() -> None:
+    """Import what httpx and its parts import only when they send: the moment of an alert may be one without a free descriptor."""
+    for name in LATER:
+        importlib.import_module(name)
 
 
 def hush() -> None:

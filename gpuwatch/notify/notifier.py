@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -20,11 +21,13 @@ from gpuwatch.model.target import Target
 from gpuwatch.notify import dispatch
 from gpuwatch.notify.channel import Channels
 from gpuwatch.notify.dispatch import Group, Mark
-from gpuwatch.notify.line import DEADLINE, Line, hush
+from gpuwatch.notify.line import DEADLINE, Line, hush, prepare
 from gpuwatch.notify.outbox import Ticket
 from gpuwatch.notify.resolver import Resolver
 from gpuwatch.notify.sender import Sender, Status
 from gpuwatch.notify.silences import Silences
+
+AGAIN = 5.0  # seconds before what the loop could not get is asked for again
 
 log = logging.getLogger(__name__)
 
@@ -98,11 +101,15 @@ class Notifier:
         self._groups: dict[tuple[str, str], Group] = {}
         self._look: float | None = None
         self._active: set[str] = set()  # ids of the silences that held at the last look
-        self._failed = ""  # why the loop's last round failed
+        self._failed = ""  # why the loop's last round failed, or there is no loop
+        self._lacked: float | None = None  # monotonic: since when there is none
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._stop_after: float | None = None
+        self._stopping = threading.Event()
+        if channels.by_name:
+            prepare()
 
     @property
     def nobody(self) -> bool:
@@ -151,6 +158,7 @@ class Notifier:
         if self._thread is None:
             return
         self._stop_after = seconds
+        self._stopping.set()
         self._poke()
         self._thread.join(seconds + 1.0)
         if self._thread.is_alive():
@@ -181,11 +189,32 @@ class Notifier:
             sender.wake()
 
     def _run(self) -> None:
-        try:
-            asyncio.run(self._main())
-        except BaseException as error:  # the root of the thread: without it nobody would be told, and nobody would know
-            log.exception("nobody is told until gpuwatch starts again: a fault of gpuwatch itself")
-            self._failed = f"nobody is told until gpuwatch starts again: a fault of gpuwatch itself ({type(error).__name__})"
+        is_over = False
+        while not is_over:
+            try:
+                spare()
+                asyncio.run(self._main())
+                is_over = True
+            except OSError as error:  # no descriptor is left, of this process or of the host
+                is_over = self._lack(error.strerror or str(error))
+            except BaseException as error:  # the root of the thread: without it nobody would be told, and nobody would know
+                log.exception("nobody is told until gpuwatch starts again: a fault of gpuwatch itself")
+                self._failed = f"nobody is told until gpuwatch starts again: a fault of gpuwatch itself ({type(error).__name__})"
+                is_over = True
+
+    def _lack(self, what: str) -> bool:
+        """Say once what the loop lacks, and wait until it is to be tried again; True where we are stopped instead."""
+        if self._lacked is None:
+            self._lacked = self._clock.mono()
+            log.error("nobody is told for now: %s; tried again every %.0f s", what, AGAIN)
+        self._failed = f"nobody is told for now: {what}"
+        return self._stopping.wait(AGAIN)
+
+    def _has_begun(self) -> None:
+        """Say that the loop has what it lacked before."""
+        if self._lacked is not None:
+            log.info("messages can be sent again after %.0f s", self._clock.mono() - self._lacked)
+        self._failed, self._lacked = "", None
 
     async def _main(self) -> None:
         self._wake = asyncio.Event()
@@ -195,6 +224,7 @@ class Notifier:
             name: Line(sender.channel.tls or system, self._resolver, self._deadline) for name, sender in self._senders.items()
         }
         tasks = {name: asyncio.create_task(sender.run(lines[name]), name=name) for name, sender in self._senders.items()}
+        self._has_begun()
         while self._stop_after is None:
             self._wake.clear()
             self._guarded()
@@ -320,6 +350,17 @@ class Notifier:
         for identifier in over:
             del self._incidents[identifier]
         return closed
+
+
+def spare() -> None:
+    """Raise OSError where the descriptors of a loop cannot be had: one that was made by half ends with a traceback."""
+    held: list[int] = []
+    try:
+        for _ in range(2):  # its selector and its pair of sockets, and one more
+            held += os.pipe()
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
 
 
 def reading(name: str, status: Status, wall: float) -> Reading:

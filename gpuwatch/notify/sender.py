@@ -101,7 +101,8 @@ class Sender:
         self.wake()
 
     async def run(self, line: Line) -> None:
-        """Send until closed."""
+        """Send until closed. It may be begun anew in another loop, and an event belongs to the one in which it was waited for."""
+        self._wake = asyncio.Event()
         while True:
             self._wake.clear()
             self._expire()

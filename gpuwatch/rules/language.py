@@ -5,6 +5,7 @@ parameter of the step, `increase(id, window)`, `age(id)` or `absent(id)`; nothin
 """
 
 import difflib
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 
@@ -93,7 +94,7 @@ def parse(text: str, subject: Subject, parameters: Mapping[str, Number]) -> Cond
 
 def number(found: object) -> Number:
     """Convert a number of a rule or an override: 85, "30s", "512MiB"; raises ValueError."""
-    if isinstance(found, (int, float)) and not isinstance(found, bool):
+    if isinstance(found, (int, float)) and not isinstance(found, bool) and math.isfinite(found):
         return Number(float(found))
     if isinstance(found, str) and DURATION.fullmatch(found):
         return Number(float(duration(found)), "seconds")

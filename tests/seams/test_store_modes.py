@@ -5,13 +5,14 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from gpuwatch.store.private import make_folder
+from gpuwatch.store.private import make_folder, name
 from tests.fakes.store_home import Home, fill, run
 from tests.fakes.until import PATIENCE, until
 
@@ -119,3 +120,66 @@ def test_a_folder_that_is_there_keeps_its_mode_and_a_file_in_its_place_is_an_err
         make_folder(tmp_path / "file" / "below")
     with pytest.raises(NotADirectoryError):
         make_folder(tmp_path / "file")
+
+
+CLOSED = """
+import os, sys
+from pathlib import Path
+from tests.fakes.store_home import Home
+import sqlalchemy.dialects.sqlite.pysqlite
+if os.geteuid() == 0:
+    os.setuid(65534)
+store = Home(Path(sys.argv[1]))()
+for note in store.start():
+    print(note)
+store.stop(0.1)
+"""
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o000])
+def test_an_empty_file_that_is_closed_to_us_is_not_called_lost_but_whose_it_is_and_what_to_do(mode: int) -> None:
+    mine = os.geteuid()
+    me = name(mine or 65534)
+    with tempfile.TemporaryDirectory() as folder:  # not tmp_path: its parents let nobody else in
+        Path(folder).chmod(0o777)
+        path = Path(folder) / "state.db"
+        path.touch()
+        path.chmod(mode if mine == 0 else 0o000)
+        done = subprocess.run(
+            [sys.executable, "-c", CLOSED, folder], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        if mine == 0:
+            why = f"{path} is root's, and {me} may not read and write it: chown {me} {path}"
+        else:
+            why = f"{path} is closed to {me}, whose it is: chmod u+rw {path}"
+        assert done.stderr.splitlines() == [f"the alert memory cannot be used: {why}; tried again until it answers"]
+        (note,) = done.stdout.splitlines()
+        assert note.startswith(f"started without the alert memory (the alert memory cannot be used: {why}): ")
+
+
+def test_a_file_of_ours_that_is_closed_is_to_be_opened_again() -> None:
+    """Root may read it all the same, so that this is asked of a child that is not."""
+    script = """
+import os, sys
+from pathlib import Path
+from gpuwatch.store.private import closed
+if os.geteuid() == 0:
+    os.setuid(65534)
+path = Path(sys.argv[1]) / "state.db"
+path.touch()
+print(closed(path))
+path.chmod(0)
+print(closed(path))
+print(closed(path.with_name("none.db")))
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        done = subprocess.run(
+            [sys.executable, "-c", script, folder], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=True
+        )
+        me = name(os.geteuid() or 65534)
+        assert done.stdout.splitlines() == [
+            "",
+            f"{folder}/state.db is closed to {me}, whose it is: chmod u+rw {folder}/state.db",
+            "",
+        ]

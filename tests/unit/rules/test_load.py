@@ -1,5 +1,6 @@
 """Rules from TOML, with the configuration's numbers in them; every mistake names file, key, found and expected."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,10 @@ def test_a_mistake_in_a_rule_is_named(tmp_path: Path, change: tuple[str, str], m
         ({"hot": {"only": [{"model": "x"}]}}, "rules.hot.only[0]: changes nothing: expected another number"),
         ({"hot": {"only": [{"model": "x", "critical": {}}]}}, "rules.hot.only[0]: changes nothing: expected another number"),
         ({"hot": {"only": [{"model": 5, "threshold": 5}]}}, "rules.hot.only[0].model: expected text, found 5"),
+        ({"hot": {"threshold": math.inf}}, "rules.hot.threshold: expected a number, a duration"),
+        ({"hot": {"threshold": math.nan}}, "rules.hot.threshold: expected a number, a duration"),
+        ({"hot": {"clear": -math.inf}}, "rules.hot.clear: expected a number, a duration"),
+        ({"hot": {"critical": {"threshold": math.inf}}}, "rules.hot.critical.threshold: expected a number, a duration"),
     ],
 )
 def test_a_mistake_in_the_configuration_is_named(tmp_path: Path, over: dict[str, Any], message: str) -> None:
