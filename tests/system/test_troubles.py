@@ -15,7 +15,7 @@ md127 : inactive sdi1[0](S)
       10 blocks super 1.2
 """
 WELL_MDSTAT = "md0 : active raid1 sdb1[1] sda1[0]\n      10 blocks super 1.2 [2/2] [UU]\n"
-EXTRA = f'{WATCHFUL}[sources.host]\nevery_slow = "1s"\n[sources.smart]\nenabled = false\n'
+EXTRA = f'{WATCHFUL}[sources.host]\nevery_slow = "1s"\n[sources.smart]\nenabled = false\n[gpus."0000:99:00.0"]\nlabel = "slot 9"\n'
 
 
 def test_what_is_wrong_with_single_things_is_said_everywhere_and_once_and_ends(tmp_path: Path) -> None:
@@ -28,6 +28,7 @@ def test_what_is_wrong_with_single_things_is_said_everywhere_and_once_and_ends(t
     with server:
         server.wait_up(3)
         until(lambda: server.ready() == (200, ["ready"]))
+        until(lambda: server.daemon.status()["notes"] == ["[gpus] has a label for 0000:99:00.0, where no GPU is"])
         well = status()
         assert (well.returncode, "!" in well.stdout) == (0, False), well.stdout
         server.nvml.answer("nvmlDeviceGetUtilizationRates", 8, gpu=0)  # it goes on answering

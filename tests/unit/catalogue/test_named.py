@@ -62,11 +62,13 @@ def test_what_is_not_kept_or_not_clear_is_said_with_what_comes_nearest(name: str
     assert words in str(caught.value)
 
 
-def test_a_metric_is_offered_in_one_spelling() -> None:
+@pytest.mark.parametrize("name", ["energy_joule", "temperature_celsiu", "gpu_power_wats"])
+def test_a_metric_is_offered_in_one_spelling(name: str) -> None:
     with pytest.raises(UnknownMetricError) as caught:
-        named("power_wats")
+        named(name)
     offered = str(caught.value).partition("did you mean ")[2].rstrip("?").split(" or ")
-    assert (offered[0], len(offered), len({named(name) for name in offered})) == ("power_watts", 3, 3)
+    families = [{metric.family for metric in named(one)} for one in offered]
+    assert (len(families) > 0, len(set().union(*families))) == (True, len(offered))
 
 
 @given(st.text(max_size=200))
