@@ -15,7 +15,9 @@ md127 : inactive sdi1[0](S)
       10 blocks super 1.2
 """
 WELL_MDSTAT = "md0 : active raid1 sdb1[1] sda1[0]\n      10 blocks super 1.2 [2/2] [UU]\n"
-EXTRA = f'{WATCHFUL}[sources.host]\nevery_slow = "1s"\n[sources.smart]\nenabled = false\n[gpus."0000:99:00.0"]\nlabel = "slot 9"\n'
+EXTRA = (
+    f'{WATCHFUL}[sources.host]\nevery_slow = "1s"\n[sources.smart]\nenabled = false\n[gpus."0000:99:00.0"]\nlabel = "slot 9"\n'
+)
 
 
 def test_what_is_wrong_with_single_things_is_said_everywhere_and_once_and_ends(tmp_path: Path) -> None:
