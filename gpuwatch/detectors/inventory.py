@@ -198,5 +198,8 @@ def replaced(old: Known, new: Target) -> str:
 
 
 def when(at: float | None) -> str:
-    """Write a time of day for people, in the host's time zone."""
-    return "never" if at is None else datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    """Write a time of day for people, in the host's time zone; one that the host does not know has no name but an offset."""
+    if at is None:
+        return "never"
+    local = datetime.fromtimestamp(at).astimezone()
+    return f"{local:%Y-%m-%d %H:%M:%S} {local.tzname() or format(local, '%z')}"

@@ -89,7 +89,7 @@ def unpack(blob: bytes, rules: Mapping[str, Rule], mono: float, wall: float) -> 
     """Read them back; what does not fit today's rules is left out, and what cannot be read at all is said in the log."""
     try:
         dump = msgspec.msgpack.decode(blob, type=Dump)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         log.warning("the states of the rules cannot be read back and begin afresh: %s", error)
         return
     if dump.version != VERSION:

@@ -54,6 +54,7 @@ def damage(path: Path, *statements: str) -> None:
         ("UPDATE silence SET id = CAST(x'ff' AS TEXT)", "silences"),
         ("UPDATE silence SET data = x'7b7d'", "silences"),
         ("UPDATE silence SET version = 'x'", "silences"),
+        ("UPDATE silence SET data = '{\"x\":' || replace(hex(zeroblob(5000)), '00', '[')", "silences"),
         ("UPDATE delivery SET id = x'ff00'", "deliveries"),
         ("UPDATE delivery SET data = CAST(x'ff' AS TEXT)", "deliveries"),
         ("UPDATE told SET at = 'x'", "told"),

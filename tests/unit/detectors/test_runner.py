@@ -78,16 +78,19 @@ def test_states_come_back_and_those_of_another_version_begin_afresh(caplog: pyte
     for beat in range(3):
         first.run(View(beat, {}), beat)
     kept = {name: (version, blob) for name, version, blob in first.dump()}
-    same, other, broken, empty = (detectors.Runner([Moody()]) for _ in range(4))
+    same, other, broken, deep, empty = (detectors.Runner([Moody()]) for _ in range(5))
     same.restore(kept.get)
     other.restore(lambda name: (1, kept[name][1]))
     damaged: dict[str, tuple[int, bytes]] = {"moody": (2, b"\xff")}
     nothing: dict[str, tuple[int, bytes]] = {}
     broken.restore(damaged.get)
+    damaged["moody"] = (2, b"\x81\xa1x" + b"\x91" * 5000 + b"\x90")  # a field that we do not know, nested without an end
+    deep.restore(damaged.get)
     empty.restore(nothing.get)
-    assert [runner.states["moody"].beats for runner in (same, other, broken, empty)] == [3, 0, 0, 0]
+    assert [runner.states["moody"].beats for runner in (same, other, broken, deep, empty)] == [3, 0, 0, 0, 0]
     assert [record.getMessage().split(": ")[1] for record in caplog.records] == [
         "its state is of version 1, not 2",
+        "its state cannot be read",
         "its state cannot be read",
     ]
 

@@ -132,7 +132,11 @@ def test_a_changed_threshold_is_judged_anew_and_does_not_flap(tell: Tell) -> Non
     assert [one.after for one in story.heard()] == ["firing", "inactive"]
 
 
-@pytest.mark.parametrize("blob", [b"", b"\xff", b"\x93\x09\xcb\x00\x00\x00\x00\x00\x00\x00\x00\x90", b"\x91"])
+NOW = b"\xcb\x00\x00\x00\x00\x00\x00\x00\x00"
+DEEP = b"\x94\x01" + NOW + b"\x90" + b"\x91" * 5000 + b"\x90"  # a part that we do not know, nested without an end
+
+
+@pytest.mark.parametrize("blob", [b"", b"\xff", b"\x93\x09" + NOW + b"\x90", b"\x91", DEEP])
 def test_what_cannot_be_read_back_is_said_and_costs_nothing(story: Story, blob: bytes, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         story.engine.restore(blob, story.mono, story.wall)
