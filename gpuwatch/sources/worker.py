@@ -17,13 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO, cast
 
 from gpuwatch import config as configuration
-from gpuwatch import sd
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.sources import wire
 from gpuwatch.sources.source import Source
+from gpuwatch.stderr import log_to_stderr
 
 SOURCES: Mapping[str, str] = {
     "nvml": "gpuwatch.sources.nvml:source",
@@ -242,9 +242,7 @@ def main(arguments: Sequence[str], table: Mapping[str, str] = SOURCES) -> None:
     """Run the worker; returns never, the process ends with its pipe."""
     name = arguments[0] if arguments else "gpuwatch-worker"
     stream, pipe = take_over(name)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(sd.lines(name))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    log_to_stderr(name)
     try:
         serve(stream, pipe, table)
     except BaseException:  # the interpreter's own end would wait for stuck threads
