@@ -1,6 +1,7 @@
 """A daemon whose disk does not answer at the start."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from gpuwatch.client import Client
@@ -21,11 +22,11 @@ class Stalled(Store):
     answers: threading.Event
     asked: threading.Event
 
-    def start(self) -> list[str]:
+    def start(self, is_ending: Callable[[], bool] = lambda: False) -> list[str]:
         """Wait for the disk."""
         self.asked.set()
         self.answers.wait(2 * PATIENCE)
-        return super().start()
+        return super().start(is_ending)
 
 
 def test_the_page_waits_for_no_disk_at_the_start(tmp_path: Path) -> None:
