@@ -96,8 +96,8 @@ SENTENCES: Mapping[str, str | tuple[str, str]] = MappingProxyType(
         "sources.dcgm.deadline": "How long the whole page, or one call of dcgmi, may take.",
         "sources.simulated.scenario": ("The file that says what happens.", "that of the demo"),
         "processes.series": "Gives each process series of its own on the page; history always has them.",
-        "processes.limit": "How many processes are looked at each by itself: those with the most GPU memory, and four times as many"
-        " loaders. Users and jobs are told with all of theirs.",
+        "processes.limit": "How many processes are looked at each by itself: those with the most GPU memory, and four times as"
+        " many loaders. Users and jobs are told with all of theirs.",
         "processes.users": "How many users have series of their own, for each GPU; the rest is `other`.",
         "processes.jobs": "How many jobs have series of their own, for each GPU; the rest is `other`.",
         "privacy.users": "Whose a process is: by name, by number, or not at all. With the last two"

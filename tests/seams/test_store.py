@@ -176,7 +176,18 @@ def test_the_size_is_what_the_writing_thread_last_saw_and_asks_no_disk(tmp_path:
     assert size() == before
 
 
-@pytest.mark.parametrize("url", ["", "nonsense", "sqlite://", "sqlite:///:memory:", "sqlite:///var/lib/gpuwatch/gpuwatch.db", "oracle9://x/y", "postgresql+nodriver://h/d"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "nonsense",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///var/lib/gpuwatch/gpuwatch.db",
+        "oracle9://x/y",
+        "postgresql+nodriver://h/d",
+    ],
+)
 def test_a_url_that_cannot_be_used_is_a_mistake_in_the_configuration(url: str) -> None:
     with pytest.raises(ConfigError, match=r"store\.url"):
         Store(config.Store(url=url), "machine-1", SystemClock())
