@@ -1,8 +1,8 @@
 """Run the daemon on a simulated host with 8 GPUs that goes through faults; nothing is written outside a temporary folder.
 
 The cooling of GPU 2 fails at 20 s: it is so hot within two minutes that it is critical at once, and cool again within ten. GPU 5
-falls off the bus at 90 s and is back 5 minutes later: critical too. Memory leaks, loaders cannot keep up, a power limit is
-lowered, a disk wears: these show in the numbers.
+falls off the bus at 90 s and is back 5 minutes later: critical too, and it is in `gpuwatch events`. Memory leaks, loaders cannot
+keep up, a power limit is lowered, a disk wears: these show in the numbers. The users of the GPUs are invented.
 
 example: gpuwatch demo, and in another terminal: curl -s localhost:9843/metrics
 """

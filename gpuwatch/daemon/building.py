@@ -25,6 +25,7 @@ HOLDING = (NVML, DCGM)  # what has GPUs open, itself or by a program that it sta
 KILLING = 5.0  # seconds beside a deadline in which what has missed it is killed and told of
 JOBS = "jobs"
 APART = 5.0  # seconds between the rounds of short-lived workers: two at a time would be the most memory that we ever hold
+SIMULATED = ("nvml", "host", "smart", "filesystem", "pci", JOBS)  # sources that a simulated host imitates
 PROBED = ("pci", "filesystem", "hwmon", "network", "infiniband", "services", "nextboot")
 
 
@@ -116,7 +117,7 @@ def cadences(config: Config) -> dict[tuple[str, Tier], Cadence]:
     sources = config.sources
     found: dict[tuple[str, Tier], Cadence] = {}
     if sources.simulated.enabled:
-        tiered: dict[str, Source | Simulated] = dict.fromkeys(("nvml", "host", "smart", "filesystem", "pci"), sources.simulated)
+        tiered: dict[str, Source | Simulated] = dict.fromkeys(SIMULATED, sources.simulated)
     else:
         tiered = {"nvml": sources.nvml, "host": sources.host, JOBS: sources.jobs}
         for name in PROBED:

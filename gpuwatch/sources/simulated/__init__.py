@@ -12,7 +12,7 @@ from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.target import Target
-from gpuwatch.sources.simulated import physics, show
+from gpuwatch.sources.simulated import physics, show, work
 from gpuwatch.sources.simulated.machine import SimulatedDisk, SimulatedHost, wear_events
 from gpuwatch.sources.simulated.models import MODELS
 from gpuwatch.sources.simulated.scenario import DEMO, Scenario, read
@@ -31,6 +31,7 @@ class World:
         self.cards = physics.cards(scenario, MODELS[scenario.model])
         self.host = SimulatedHost(cores=scenario.cores)
         self.disks = [SimulatedDisk(index) for index in range(scenario.disks)]
+        self.fallen: list[physics.Card] = []  # off the bus, and not told of yet
         self._wear = wear_events(scenario)
 
     def advance(self, seconds: float) -> None:
@@ -40,7 +41,9 @@ class World:
             passed = min(STEP, left)
             self.elapsed += passed
             for card in self.cards:
+                was_lost = card.lost
                 card.advance(self.scenario, self.elapsed, passed)
+                self.fallen += [card] if card.lost and not was_lost else []
             self.host.advance(self.cards, passed)
             busy = sum(card.utilization for card in self.cards)
             for drive in self.disks:
@@ -49,9 +52,11 @@ class World:
 
     def readings(self, tier: Tier, config: Config, at: float, booted: float) -> Iterator[Reading]:
         """Yield everything that a real host would say at this tier."""
-        for card in self.cards:
-            label = config.gpus[show.address(card.index)].label if show.address(card.index) in config.gpus else ""
-            yield show.gpu_reading(card, show.gpu_target(card, label), tier, at)
+        gpus = [show.gpu_target(card, label(config, show.address(card.index))) for card in self.cards]
+        for card, target in zip(self.cards, gpus, strict=True):
+            yield show.gpu_reading(card, target, tier, at)
+        if tier is Tier.NORMAL:
+            yield from work.readings(self.cards, gpus, config.privacy.users, at, booted)
         info = {"name": config.host.name, "machine": "simulated", "kernel": "5.15.0", "os": "simulated", "boot_id": "simulated"}
         place = Target(subject=host.HOST, key="", info=info)
         yield Reading(source="host", tier=tier, target=place, at=at, took=0.0, values=show.host_values(self.host, tier, booted))
@@ -68,6 +73,11 @@ class World:
         yield Reading(source=name, tier=tier, target=every, at=at, took=0.0, values={visible: float(len(self.cards))})
 
 
+def label(config: Config, address: str) -> str:
+    """Return what the operator calls the GPU at an address, "" where he has no name for it."""
+    return config.gpus[address].label if address in config.gpus else ""
+
+
 class Simulated:
     """The source: it advances its world to the present at every question."""
 
@@ -82,6 +92,9 @@ class Simulated:
         now = self._clock.mono()
         self._world.advance(now - self._before)
         self._before = now
+        for card in self._world.fallen:
+            answer.event(show.fall(card, self._clock.wall()))
+        self._world.fallen.clear()
         for reading in self._world.readings(tier, self._config, self._clock.wall(), self._booted):
             answer.reading(reading)
         answer.done()

@@ -85,6 +85,11 @@ class Card(msgspec.Struct):
         self.hot_seconds += passed * (self.clock_share < 1.0)
 
     @property
+    def is_held(self) -> bool:
+        """Whether a process is on it; a fall from the bus ends that."""
+        return self.memory_used > 0 and not self.lost
+
+    @property
     def clock(self) -> float:
         """Present SM clock in hertz; a capped card runs at the clock that its power allows."""
         if self.utilization < 0.01:

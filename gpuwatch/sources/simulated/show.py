@@ -4,6 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from gpuwatch.catalogue import disk as disks
 from gpuwatch.catalogue import gpu, host
+from gpuwatch.catalogue.process import GPU_PROCESSES
+from gpuwatch.catalogue.xids import xid
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.target import Target
@@ -21,6 +24,7 @@ DRIVER = Target(
     },
 )
 LOST = Fault("lost", "GPU is lost: it fell off the bus (simulated)", 15)
+OFF_BUS = 79  # the Xid
 HUNG = Fault("hung", "calls to this GPU do not return (simulated)")
 
 
@@ -75,6 +79,8 @@ def of_gpu(card: Card, tier: Tier) -> Mapping[Metric, float]:
             gpu.CLOCK_EVENT_SECONDS["sw_power_cap"]: card.capped_seconds,
             gpu.CLOCK_EVENT_SECONDS["sw_thermal"]: card.hot_seconds,
             gpu.ENGINE_UTILIZATION["decoder"]: 0.0,
+            **dict.fromkeys(GPU_PROCESSES.values(), 0.0),
+            GPU_PROCESSES["compute"]: float(card.is_held),
         }
         if card.utilization > 0.01:
             values[gpu.PCIE_THROUGHPUT["receive"]] = 9e9 * card.utilization
@@ -120,6 +126,14 @@ def gpu_reading(card: Card, target: Target, tier: Tier, at: float) -> Reading:
             source="nvml", tier=tier, target=target, at=at, took=0.0, values={}, absent=dict.fromkeys(values, why), fault=fault
         )
     return Reading(source="nvml", tier=tier, target=target, at=at, took=0.0, values=values)
+
+
+def fall(card: Card, at: float) -> Event:
+    """Return what the driver writes to the kernel log when a card falls off the bus."""
+    place = address(card.index)
+    words = f"NVRM: Xid (PCI:{place.removesuffix('.0')}): {OFF_BUS}, GPU has fallen off the bus."
+    severity = xid(OFF_BUS).severity
+    return Event(source="kernel", kind="xid", severity=severity, at=at, words=words, subject="gpu", key=place, code=OFF_BUS)
 
 
 def host_values(simulated: SimulatedHost, tier: Tier, booted: float) -> Mapping[Metric, float]:

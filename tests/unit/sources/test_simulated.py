@@ -2,14 +2,18 @@
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from gpuwatch.catalogue import disk, gpu, host
-from gpuwatch.config import Config, ConfigError, Gpu, Simulated, Sources
+from gpuwatch.catalogue.process import GPU_PROCESSES, PROCESS_GPU, PROCESS_GPU_MEMORY, PROCESS_GPU_UTILIZATION
+from gpuwatch.config import Config, ConfigError, Gpu, Privacy, Simulated, Sources
+from gpuwatch.daemon.building import SIMULATED
 from gpuwatch.model.event import Event as Occurrence
 from gpuwatch.model.quantity import Duration
 from gpuwatch.model.reading import Absence, Reading, Tier
+from gpuwatch.sources.kernel.replay import replay
 from gpuwatch.sources.simulated import World, source
 from gpuwatch.sources.simulated.scenario import DEMO, Event, Kind, Load, Scenario, check, read
 from tests.fakes.clock import FakeClock
@@ -33,6 +37,7 @@ class Answers:
 
     def __init__(self) -> None:
         self.readings: list[Reading] = []
+        self.events: list[Occurrence] = []
         self.rounds = 0
 
     def reading(self, reading: Reading) -> None:
@@ -40,8 +45,8 @@ class Answers:
         self.readings.append(reading)
 
     def event(self, event: Occurrence) -> None:
-        """Nothing is told of what happens to a simulated host."""
-        raise AssertionError(event)
+        """Keep it."""
+        self.events.append(event)
 
     def working(self, item: str) -> None:
         """Nothing of a simulated host can hang."""
@@ -165,7 +170,7 @@ def test_the_source_answers_every_tier_and_moves_with_the_clock(clock: FakeClock
         simulated.ask(tier, frozenset(), answers)
         clock.forward(1)
     assert answers.rounds == 3
-    assert {reading.source for reading in answers.readings} == {"nvml", "host", "smart", "filesystem", "pci"}
+    assert {reading.source for reading in answers.readings} == set(SIMULATED)
     temperatures = []
     for _ in range(2):
         answers.readings.clear()
@@ -174,6 +179,61 @@ def test_the_source_answers_every_tier_and_moves_with_the_clock(clock: FakeClock
         first = next(r for r in answers.readings if r.target.subject is gpu.GPU)
         temperatures.append(first.values[gpu.TEMPERATURE["core"]])
     assert temperatures[0] < temperatures[1]
+
+
+def test_a_fall_from_the_bus_is_told_once_each_time_as_the_kernel_log_would(clock: FakeClock, tmp_path: Path) -> None:
+    path = tmp_path / "scenario.toml"
+    path.write_text("gpus = 2\n" + "".join(f"[[event]]\nkind='lost'\nat='{at}s'\nlasts='50s'\ngpu=1\n" for at in (100, 300)))
+    simulated = source(Config(sources=Sources(simulated=Simulated(enabled=True, scenario=str(path)))), clock)
+    answers, found = Answers(), list[int]()
+    for second in range(400):
+        simulated.ask(Tier.NORMAL if second % 10 == 0 else Tier.FAST, frozenset(), answers)
+        if len(answers.events) > len(found):
+            assert answers.events[-1].at == clock.wall()
+            found.append(second)
+        clock.forward(1)
+    assert (found, len(answers.events)) == ([100, 300], 2)
+    told = answers.events[0]
+    (line,) = replay([f"[ 100.000000] {told.words}\n"], told.at)
+    for name in ("source", "kind", "severity", "words", "subject", "key", "code"):
+        assert getattr(line, name) == getattr(told, name), name
+    assert line.code == 79
+
+
+def on_gpus(simulated: World, config: Config) -> dict[str, Reading]:
+    """Return what is told of the process on each GPU, by index."""
+    found = simulated.readings(Tier.NORMAL, config, 5.0, 3.0)
+    return {one.target.labels["gpu"]: one for one in found if one.target.subject is PROCESS_GPU}
+
+
+def test_a_card_in_use_has_the_process_of_somebody_until_it_falls_off_the_bus() -> None:
+    simulated = world(event(Kind.LOST))
+    assert [one.values for one in on_gpus(simulated, Config()).values()] == [{}, {}]  # nothing has begun
+    simulated.advance(50)
+    well, other = on_gpus(simulated, Config()).values()
+    values = {PROCESS_GPU_MEMORY: round(simulated.cards[0].memory_used), PROCESS_GPU_UTILIZATION: pytest.approx(0.94, abs=0.1)}
+    assert (well.source, well.values, other.values[PROCESS_GPU_MEMORY]) == ("jobs", values, values[PROCESS_GPU_MEMORY])
+    assert {well.target.info["user"], well.target.info["key"]} == {"ann", "slurm/4101"}
+    simulated.advance(51)
+    lost = on_gpus(simulated, Config())["1"]
+    assert (lost.values, lost.target, on_gpus(simulated, Config())["0"].values == {}) == ({}, other.target, False)
+    cards = [one for one in simulated.readings(Tier.NORMAL, Config(), 0.0, 0.0) if one.target.subject is gpu.GPU]
+    assert [one.values.get(GPU_PROCESSES["compute"]) for one in cards] == [1.0, None]
+
+
+def test_of_a_card_that_hangs_nobody_can_say_who_is_on_it() -> None:
+    simulated = world(event(Kind.HUNG))
+    simulated.advance(101)
+    assert set(on_gpus(simulated, Config())) == {"0"}
+
+
+@pytest.mark.parametrize(("how", "user"), [("name", "ann"), ("uid", "2001"), ("off", None)])
+def test_the_people_of_a_simulated_host_are_told_as_privacy_says(how: Literal["name", "uid", "off"], user: str | None) -> None:
+    simulated = world()
+    simulated.advance(10)
+    target = on_gpus(simulated, Config(privacy=Privacy(users=how)))["0"].target
+    assert (target.info.get("user"), target.info.get("users"), target.labels["job"]) == (user, user, "4101")
+    assert user is not None or "ann" not in repr(target)
 
 
 def test_every_model_can_be_simulated() -> None:
