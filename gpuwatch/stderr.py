@@ -31,13 +31,13 @@ class Stderr(logging.Handler):
         self._thread: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand a line over, and see it written, unless that takes long."""
-        line = self._line(record)
+        """Hand a line over, and see it written, unless that takes long. Never raises: a line costs nobody more than itself."""
+        try:
+            line = self._line(record)
+        except Exception:  # noqa: BLE001 - whatever the arguments of a line do when they are written
+            line = f"a log line that cannot be written: {record.msg!r:.400}\n".encode("utf-8", "backslashreplace")
         with self._changed:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="log", daemon=True)
-                self._thread.start()
-            if len(self._lines) >= LIMIT:
+            if len(self._lines) >= LIMIT or not self._has_thread():
                 self._lost += 1
                 return
             self._say_lost()
@@ -45,6 +45,17 @@ class Stderr(logging.Handler):
             mine = self._given
             if not self._is_stuck and not self._changed.wait_for(lambda: self._done >= mine, MOMENT):
                 self._is_stuck = True
+
+    def _has_thread(self) -> bool:
+        """Start the thread where there is none yet; False where the system has none left, until it has."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="log", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._thread = thread
+        return True
 
     def flush(self) -> None:
         """Wait a little for what has not been written."""

@@ -2,6 +2,8 @@
 
 import logging
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -104,3 +106,36 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
     handler.flush()
     os.close(target)
     assert handler._lost == 1
+
+
+class Unprintable:
+    """What raises when it is written."""
+
+    def __repr__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize(("text", "arguments"), [("bad %d", ("x",)), ("worse %s", (Unprintable(),)), ("fewer %s %s", (1,))])
+def test_a_line_that_cannot_be_made_is_said_and_raises_nothing(tmp_path: Path, text: str, arguments: tuple[object, ...]) -> None:
+    record = logging.makeLogRecord({"msg": text, "args": arguments, "levelno": logging.INFO, "levelname": "INFO"})
+    with (tmp_path / "log").open("wb") as file:
+        Stderr(file.fileno()).handle(record)
+    assert (tmp_path / "log").read_text() == f"a log line that cannot be written: '{text}'\n"
+
+
+def test_a_system_without_a_thread_to_spare_costs_the_lines_until_it_has_one(tmp_path: Path) -> None:
+    script = f"""
+import logging, resource, sys, threading
+sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
+from gpuwatch.stderr import Stderr
+handler = Stderr()
+start, threading.Thread.start = threading.Thread.start, None
+def fails(thread):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = fails
+handler.handle(logging.makeLogRecord({{"msg": "lost"}}))
+threading.Thread.start = start
+handler.handle(logging.makeLogRecord({{"msg": "written"}}))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert done.stderr.splitlines() == ["1 log lines are missing here: they could not be written", "written"]
