@@ -268,7 +268,8 @@ class Releasing:
             if not who:
                 self._attach("its time")
                 return
-            self._held(kept, dict.fromkeys(self._ends, self._clock.mono() + GRACE), waits_for=who)
+            last = [name for name, end in self._ends.items() if end >= self._until]  # those that ended before are not wanted
+            self._held(kept, dict.fromkeys(last, self._clock.mono() + GRACE), waits_for=who)
             self._keep()
         if who != kept.waits_for:
             log.info("the time of the release is over, and %s is at work: it lasts on, 5 minutes at a time", printable(who))

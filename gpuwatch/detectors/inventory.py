@@ -132,7 +132,8 @@ class Inventory:
             if standing.state in ("lost", "missing", "reset_required"):
                 remedy = RESET if standing.state == "reset_required" else REMEDY
                 words = {"cause": known.cause, "last_seen": when(known.last_seen), "remedy": remedy}
-                evidence[target, STATE[standing.state]] = Evidence(words=words, otherwise=UNTOLD)
+                told = {name: word for name, word in words.items() if word}  # after a restart there may be no cause yet
+                evidence[target, STATE[standing.state]] = Evidence(words=told, otherwise=UNTOLD)
         self.lacking(state, scene, readings, evidence, wall)
         expected = len(state.gpus) if self.configured is None else self.configured
         readings.append(derived(Target(subject=GPUS, key=""), {EXPECTED: float(expected)}, {}, wall))

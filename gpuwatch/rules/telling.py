@@ -68,7 +68,10 @@ def told(alert: Alert, before: AlertState, severity: Severity, beat: Beat, look:
 
 
 def facts(alert: Alert, severity: Severity, look: Look, evidence: EvidenceOf) -> Facts:
-    """Return what is known now, with what was known before of all that nobody knows now."""
+    """Return what is known now, with what was known before of all that nobody tells now.
+
+    A word that a detector leaves empty is what it says: of another story than before there may be no more to tell.
+    """
     known, when = alert.facts, step_of(alert, severity).when
     measured = {metric.id: value for metric, value in look.values.items() if metric.id in alert.rule.fields}
     sides = {name: side for name, side in zip(SIDES, witness(when, look), strict=True) if side is not None}
@@ -77,7 +80,7 @@ def facts(alert: Alert, severity: Severity, look: Look, evidence: EvidenceOf) ->
         found = evidence.get((alert.target, metric))
         if found is not None:
             numbers |= found.numbers
-            words = better(words, found.words)
+            words |= found.words
             otherwise |= found.otherwise
     return Facts({**known.measured, **measured}, sides or known.sides, numbers, words, otherwise)
 
@@ -92,14 +95,9 @@ def recalled(alert: Alert, incident: Incident) -> Facts:
         known.sides or {name: told_of[name] for name in SIDES if name in told_of},
         {name: number for name, number in told_of.items() if name not in mine | parameters and name not in SIDES}
         | dict(known.numbers),
-        better({name: word for name, word in incident.words.items() if name not in OURS}, known.words),
+        {name: word for name, word in incident.words.items() if name not in OURS} | dict(known.words),
         known.otherwise,
     )
-
-
-def better(known: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
-    """Return what was known with what was found; an empty word takes the place of none."""
-    return {**known, **{name: word for name, word in found.items() if word or name not in known}}
 
 
 def step_of(alert: Alert, severity: Severity) -> Step:

@@ -78,6 +78,17 @@ def test_while_an_installer_is_at_work_the_end_of_the_only_command_ends_it_at_on
     assert host.state() == "attaching"
 
 
+def test_an_installer_prolongs_no_hold_that_was_over_before(host: Host) -> None:
+    host.installer = "a package manager"
+    host.releasing.release(60, "ann")
+    host.releasing.release(600, "root", "apt")
+    host.clock.forward(601)
+    until(lambda: host.releasing.state()["waits_for"])
+    assert host.lasts() == ("released", 300, "root")
+    host.releasing.resume("root", "apt")
+    assert host.state() == "attaching"
+
+
 def test_holds_are_bounded_and_those_beyond_last_until_their_time(host: Host) -> None:
     for number in range(HOLDS + 5):
         host.releasing.release(600, "root", str(number))

@@ -54,7 +54,7 @@ def heard(
 
 def test_what_is_known_no_more_stays_in_the_text_and_what_comes_is_added(tmp_path: Path) -> None:
     first = Evidence({"power_watts": 312.0}, {"cause": "code 15"}, {"held_by": "nobody", "reported": "no Xid"})
-    later = Evidence({}, {"reported": "Xid 79", "cause": ""})
+    later = Evidence({}, {"reported": "Xid 79"})
     found = heard(tmp_path, {0: (GONE | CORE, first), 2: (GONE, later), 5: (GONE, None), 7: (GONE, first), 20: (GONE, None)}, 60)
     assert [one.summary for one in found] == [
         "code 15; no Xid; nobody; 312 W, 61 C, 1 of 1",
@@ -62,6 +62,13 @@ def test_what_is_known_no_more_stays_in_the_text_and_what_comes_is_added(tmp_pat
     ]
     assert (found[-1].words["cause"], found[-1].words["held_by"]) == ("code 15", "nobody")
     assert (found[-1].numbers["power_watts"], found[-1].value) == (312.0, 1.0)
+
+
+def test_a_word_that_a_detector_leaves_empty_takes_that_of_an_earlier_story_away(tmp_path: Path) -> None:
+    first = Evidence({}, {"cause": "Xid 63", "reported": " (also Xid 92)", "held_by": "x"})
+    later = Evidence({}, {"cause": "Xid 119", "reported": ""})
+    found = heard(tmp_path, {0: (GONE, first), 2: (GONE, later)}, 30)
+    assert [one.summary.partition("; unknown")[0] for one in found] == ["Xid 63;  (also Xid 92); x", "Xid 119; ; x"]
 
 
 def test_words_that_are_gone_at_the_time_of_their_completion_are_no_news(tmp_path: Path) -> None:
