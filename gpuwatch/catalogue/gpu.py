@@ -65,6 +65,12 @@ RELEASED_SINCE = gauge(
     DRIVER, "released_since_timestamp", "seconds", internal=True, help="When the present or last release of the GPUs began."
 )
 RELEASED_UNTIL = gauge(DRIVER, "released_until_timestamp", "seconds", internal=True, help="When it ended; absent while it lasts.")
+RELEASED_BEFORE_SINCE = gauge(
+    DRIVER, "released_before_since_timestamp", "seconds", internal=True, help="When the release just before that one began."
+)
+RELEASED_BEFORE_UNTIL = gauge(
+    DRIVER, "released_before_until_timestamp", "seconds", internal=True, help="When the release just before that one ended."
+)
 DRIVER_LIBRARY_CHANGED = gauge(
     DRIVER_LIBRARY,
     "changed",

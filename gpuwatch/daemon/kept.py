@@ -7,7 +7,14 @@ from typing import Protocol
 
 import msgspec
 
-from gpuwatch.catalogue.gpu import DRIVER, DRIVER_STATE, RELEASED_SINCE, RELEASED_UNTIL
+from gpuwatch.catalogue.gpu import (
+    DRIVER,
+    DRIVER_STATE,
+    RELEASED_BEFORE_SINCE,
+    RELEASED_BEFORE_UNTIL,
+    RELEASED_SINCE,
+    RELEASED_UNTIL,
+)
 from gpuwatch.daemon import attached
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Fault, Reading, Tier
@@ -18,6 +25,7 @@ log = logging.getLogger("gpuwatch")
 
 STATE, VERSION = "release", 1
 PEOPLE = ""  # whose hold lasts until its time, or until a person resumes
+LATE = 60.0  # seconds after a release in which the kernel log may still tell of it
 OF_GPUS = (Matcher(name="gpu", value="", is_equal=False),)
 
 
@@ -61,6 +69,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     is_told: bool = False
     waits_for: str = ""  # the installer for which it goes on beyond its time
     is_void: bool = False  # the wall clock went back behind its end: when it was explains nothing any more
+    earlier: tuple[float, float] | None = None  # since and until when the one just before lasted, of which lines may come late
 
     @property
     def until(self) -> float:
@@ -86,6 +95,8 @@ def of_driver(kept: Kept, wall: float, since: float) -> Reading:
         values = {RELEASED_SINCE: min(since, kept.ended_at), RELEASED_UNTIL: kept.ended_at}
     else:
         values = {RELEASED_SINCE: since, **DRIVER_STATE.at("released")}
+    if not kept.is_void and kept.earlier is not None and kept.earlier[1] <= since:  # else the clock was set back meanwhile
+        values = {**values, RELEASED_BEFORE_SINCE: kept.earlier[0], RELEASED_BEFORE_UNTIL: kept.earlier[1]}
     words = f"released until {clock_time(kept.until, wall)} by {kept.by}"
     if kept.waits_for:
         words += f", while {kept.waits_for} is at work"
@@ -98,6 +109,13 @@ def of_driver(kept: Kept, wall: float, since: float) -> Reading:
         values=values,
         fault=None if kept.is_over else Fault("released", words),
     )
+
+
+def lasted(kept: Kept | None, wall: float) -> tuple[float, float] | None:
+    """Return when a release lasted that has just ended; None where there is none of which a line may come by now."""
+    if kept is None or not kept.is_over or kept.is_void or not 0 <= wall - kept.ended_at <= LATE:
+        return None
+    return min(kept.since, kept.ended_at), kept.ended_at
 
 
 def silence(kept: Kept) -> Silence:

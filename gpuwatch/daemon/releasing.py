@@ -23,7 +23,21 @@ from gpuwatch import catalogue
 from gpuwatch.catalogue.gpu import DCGM, DRIVER, GPUS
 from gpuwatch.catalogue.host import PCI
 from gpuwatch.daemon import attached
-from gpuwatch.daemon.kept import PEOPLE, STATE, VERSION, Hold, Kept, Store, Ticket, clock_time, left, of_driver, read, silence
+from gpuwatch.daemon.kept import (
+    PEOPLE,
+    STATE,
+    VERSION,
+    Hold,
+    Kept,
+    Store,
+    Ticket,
+    clock_time,
+    lasted,
+    left,
+    of_driver,
+    read,
+    silence,
+)
 from gpuwatch.daemon.seen import Seen
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.clock import Clock
@@ -124,7 +138,7 @@ class Releasing:
             already = before is not None and not before.is_over
             if before is None or before.is_over:
                 seen = self._seen.before(self._view()) if before is None else before.before  # else we have not seen them since
-                before = Kept(since=wall, holds={}, before=seen)
+                before = Kept(since=wall, holds={}, before=seen, earlier=lasted(before or self._last, wall))
                 self._since, self._ends = began, {}
             ends = {name: end for name, end in self._ends.items() if end > began}
             name = hold if hold in ends or len(ends) < HOLDS else PEOPLE

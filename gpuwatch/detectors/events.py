@@ -89,9 +89,9 @@ class Events:
         state.counters.forget(state.places.learn(view, clock, boot=scene.boot, answers=driver == "ok"))
         rename(state)
         kept: list[Event] = []
-        release = released.span(view)
+        releases = released.spans(view)
         for told_of in placed(state, state.witnesses.fresh(view.events), view):
-            event = released.marked(told_of, release)
+            event = released.marked(told_of, releases)
             count = state.witnesses.count(event, clock, self.reread)
             kept += state.witnesses.keep(event, count, clock)
             state.counters.add(event, count)

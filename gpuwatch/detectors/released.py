@@ -5,12 +5,13 @@ after it means what it always means, however late it comes: the time of the even
 makes: a fault of memory or power is there when the work is done.
 """
 
+from collections.abc import Iterable
 from math import inf
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gpuwatch.catalogue.gpu import DRIVER, RELEASED_SINCE, RELEASED_UNTIL
+from gpuwatch.catalogue.gpu import DRIVER, RELEASED_BEFORE_SINCE, RELEASED_BEFORE_UNTIL, RELEASED_SINCE, RELEASED_UNTIL
 from gpuwatch.catalogue.xids import xid
 from gpuwatch.detectors import causes
 from gpuwatch.model.event import WHILE_RELEASED, Event
@@ -23,24 +24,26 @@ LASTING = frozenset({54, 156})  # a power cable that is not plugged in; a part o
 
 
 class Span(NamedTuple):
-    """The present release, or the last one (wall clock)."""
+    """When the GPUs were released (wall clock)."""
 
-    since: float = inf
-    until: float = -inf
+    since: float
+    until: float
 
 
-def span(view: View) -> Span:
-    """Return when the GPUs were released; a release that is not over has no end yet."""
+def spans(view: View) -> tuple[Span, ...]:
+    """Return the present release, or the last one, and the one just before it; one that is not over has no end yet."""
+    found = []
     for entry in view.of(DRIVER):
-        since = entry.values.get(RELEASED_SINCE)
-        if since is not None:
-            return Span(since, entry.values.get(RELEASED_UNTIL, inf))
-    return Span()
+        for begin, end in ((RELEASED_SINCE, RELEASED_UNTIL), (RELEASED_BEFORE_SINCE, RELEASED_BEFORE_UNTIL)):
+            if begin in entry.values:
+                found.append(Span(entry.values[begin], entry.values.get(end, inf)))
+    return tuple(found)
 
 
-def marked(event: Event, release: Span) -> Event:
-    """Return the event, marked where the release explains it."""
-    if not release.since <= event.at <= release.until or event.subject not in SUBJECTS or event.kind in causes.SILENT:
+def marked(event: Event, releases: Iterable[Span]) -> Event:
+    """Return the event, marked where a release explains it."""
+    is_within = any(release.since <= event.at <= release.until for release in releases)
+    if not is_within or event.subject not in SUBJECTS or event.kind in causes.SILENT:
         return event
     if event.kind in LASTING_KINDS or (event.kind == "xid" and is_lasting(event.code)):
         return event

@@ -2,7 +2,18 @@
 
 from contextlib import ExitStack
 
-from gpuwatch.catalogue.gpu import DRIVER, DRIVER_STATE, GPU, GPUS, POWER, RELEASED_SINCE, RELEASED_UNTIL, VISIBLE
+from gpuwatch.catalogue.gpu import (
+    DRIVER,
+    DRIVER_STATE,
+    GPU,
+    GPUS,
+    POWER,
+    RELEASED_BEFORE_SINCE,
+    RELEASED_BEFORE_UNTIL,
+    RELEASED_SINCE,
+    RELEASED_UNTIL,
+    VISIBLE,
+)
 from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE
 from gpuwatch.daemon.releasing import Releasing
 from gpuwatch.model.event import Event
@@ -151,6 +162,13 @@ class Host:
         self.beat()
         (entry,) = self.board.view(self.clock.wall(), self.clock.mono()).of(DRIVER)
         return next((name for name, metric in DRIVER_STATE.items() if entry.values.get(metric) == 1), "")
+
+    def before(self) -> tuple[float | None, float | None]:
+        """Return since when and until when they were released just before that, as the detectors see it."""
+        self.beat()
+        view = self.board.view(self.clock.wall(), self.clock.mono())
+        driver = Target(subject=DRIVER, key="")
+        return view.value(driver, RELEASED_BEFORE_SINCE), view.value(driver, RELEASED_BEFORE_UNTIL)
 
     def span(self) -> tuple[float | None, float | None]:
         """Return since when and until when the GPUs were released, as the detectors see it."""

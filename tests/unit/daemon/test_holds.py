@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from gpuwatch.daemon.releasing import HOLDS, SUBJECTS
-from tests.fakes.letting_go import Host
+from tests.fakes.letting_go import A, Host
 from tests.fakes.until import until
 
 
@@ -76,6 +76,37 @@ def test_while_an_installer_is_at_work_the_end_of_the_only_command_ends_it_at_on
     assert host.releasing.state()["waits_for"] == "a package manager"
     host.releasing.resume("root", "apt")
     assert host.state() == "attaching"
+
+
+@pytest.mark.parametrize("settles", [False, True])
+def test_a_release_that_follows_another_knows_when_that_was_over_a_restart_too(host: Host, settles: bool) -> None:
+    host.shows(A)
+    began = host.clock.wall()
+    host.releasing.release(600, "root", "a")
+    host.clock.forward(3)
+    host.releasing.resume("root", "a")
+    if settles:
+        host.clock.forward(1)
+        host.shows(A)
+        host.beat()
+        assert host.state() == "attached"
+    after = host.clock.wall()
+    host.releasing.release(600, "root", "b")
+    for _ in range(2):
+        assert (host.span(), host.before()) == ((after, None), (began, began + 3))
+        host.restart()
+    host.clock.step(-100)  # the time of the earlier one comes once more
+    assert host.before() == (None, None)
+
+
+def test_a_release_long_after_another_has_nothing_to_do_with_it(host: Host) -> None:
+    host.shows(A)
+    host.releasing.release(600, "root")
+    host.releasing.resume("root")
+    host.clock.forward(61)
+    host.beat()
+    host.releasing.release(600, "root")
+    assert host.before() == (None, None)
 
 
 def test_an_installer_prolongs_no_hold_that_was_over_before(host: Host) -> None:

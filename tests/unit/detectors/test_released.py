@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from gpuwatch.catalogue import gpu
 from gpuwatch.catalogue.events import BUS_DROPS, KERNEL, KERNEL_EVENTS, XID, XID_ERRORS
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
@@ -51,6 +52,24 @@ def test_the_time_of_an_event_decides_and_not_when_it_is_heard_of(tell: Tell) ->
     story.at(90).resumed().at(92).happens(meanwhile).at(200)
     assert [(one.rule, one.gpu) for one in story.heard()] == [("gpu_errors", "2")]
     assert marks(story.kept) == [(119, ""), (120, "yes")]
+
+
+def test_a_line_of_a_release_that_comes_in_the_next_one_is_explained_and_one_between_them_is_not(tell: Tell) -> None:
+    story = tell(gpus=4).at(60).released().at(62)
+    meanwhile = xid(119, GPU_2, story.wall - 1)
+    story.resumed().at(64)
+    between = xid(120, "0000:41:00.0", story.wall - 1)
+    before = {
+        gpu.RELEASED_BEFORE_SINCE: story.release[gpu.RELEASED_SINCE],
+        gpu.RELEASED_BEFORE_UNTIL: story.release[gpu.RELEASED_UNTIL],
+    }
+    story.released()
+    story.release |= before
+    story.happens(meanwhile, between).at(66).resumed()
+    story.release |= before
+    story.at(200)
+    assert [(one.rule, one.gpu) for one in story.heard()] == [("gpu_errors", "1")]
+    assert marks(story.kept) == [(119, "yes"), (120, "")]
 
 
 @pytest.mark.parametrize("code", [48, 64, 95, 140, 54])
