@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -44,6 +44,18 @@ class Store(Protocol):
     def load_state(self, name: str) -> tuple[int, bytes] | None: ...
 
     def save_state(self, name: str, version: int, blob: bytes) -> Ticket: ...
+
+
+class Workers(Protocol):
+    """Processes that have GPUs open."""
+
+    name: str
+
+    def pause(self) -> None: ...
+
+    def go_on(self) -> None: ...
+
+    def pids(self) -> Sequence[int]: ...
 
 
 class Hold(msgspec.Struct, frozen=True):

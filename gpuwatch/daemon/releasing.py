@@ -31,6 +31,7 @@ from gpuwatch.daemon.kept import (
     Kept,
     Store,
     Ticket,
+    Workers,
     clock_time,
     lasted,
     left,
@@ -82,18 +83,6 @@ class Silences(Protocol):
     """What is not told."""
 
     def hold(self, standing: Silence | None) -> None: ...
-
-
-class Workers(Protocol):
-    """Processes that have GPUs open."""
-
-    name: str
-
-    def pause(self) -> None: ...
-
-    def go_on(self) -> None: ...
-
-    def pids(self) -> Sequence[int]: ...
 
 
 class Releasing:
