@@ -52,8 +52,11 @@ class Lab:
     def wait(self) -> Page:
         """Wait until processes, users and jobs are told."""
         self.server.wait_up(2)
-        until(lambda: self.known("process", pid="4712") and self.known("process_gpu", job="aoi-infer-2"), 15)
-        return self.server.daemon.until(lambda page: page.all("gpuwatch_job_gpu_held_seconds_total", job="aoi-infer-2"), 15)
+        until(lambda: self.known("process", pid="4712") and self.known("process_gpu", job="aoi-infer-2"))
+        return self.server.daemon.until(
+            lambda page: page.all("gpuwatch_job_gpu_held_seconds_total", job="aoi-infer-2")
+            and page.all("gpuwatch_job_gpu_held_seconds_total", gpu="1")
+        )
 
     def said_by(self, command: str) -> str:
         """Run a command of gpuwatch, and return what it prints."""
