@@ -105,7 +105,7 @@ def test_container_user_and_job_of_a_process_are_in_the_view_on_the_page_and_in_
             found = lab.server.daemon.page().value("gpuwatch_user_gpu_held_seconds_total", user="bob", gpu="1")
             return found is not None and found > 1
 
-        until(grows, 15)
+        until(grows)
         assert lab.server.daemon.stop() == 0
     with sqlite3.connect(lab.server.daemon.database) as history:
         rows = history.execute(
@@ -129,8 +129,8 @@ def test_a_process_that_ends_leaves_the_board_and_one_on_a_full_gpu_is_counted(l
         lab.server.nvml.processes(0, [])
         lab.crowd.end(4711)
         lab.server.nvml.set(0, memory_used=0, memory_free=total)
-        lab.server.daemon.until(lambda page: page.value("gpuwatch_gpu_oom_suspected_total", gpu="0") == 1, 15)
-        until(lambda: not lab.known("process_gpu", pid="4711") and not lab.known("process", pid="4711"), 15)
+        lab.server.daemon.until(lambda page: page.value("gpuwatch_gpu_oom_suspected_total", gpu="0") == 1)
+        until(lambda: not lab.known("process_gpu", pid="4711") and not lab.known("process", pid="4711"))
         assert lab.known("process_gpu", pid="5001")
 
 
@@ -156,7 +156,7 @@ def test_people_are_left_out_where_the_configuration_says_so(tmp_path: Path) -> 
     lab.server.nvml.processes(1, [Process(pid, 2 * GIB, share=30) for pid in (5001, 6001, 6002)])
     with lab.server:
         page = lab.wait()
-        until(lambda: len(lab.known("job", scheduler="systemd")) == len(units), 15)
+        until(lambda: len(lab.known("job", scheduler="systemd")) == len(units))
         assert len({job["labels"]["job"] for job in lab.known("job", scheduler="systemd")}) == len(units)
         assert [name for name in page.names if name.startswith("gpuwatch_user_")] == []
         said = dict(lab.written())

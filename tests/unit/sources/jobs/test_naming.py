@@ -50,7 +50,7 @@ def labels(host: Watched) -> list[str]:
 def is_called(host: Watched, expected: list[str]) -> None:
     """Wait until the jobs are called so: names are looked up in a thread."""
     with suppress(AssertionError):  # what they are called instead is told below
-        until(lambda: labels(host) == expected, 15)
+        until(lambda: labels(host) == expected)
     assert expected == labels(host)
 
 

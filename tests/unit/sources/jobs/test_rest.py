@@ -59,7 +59,7 @@ class Shared:
             found = self.watched.ask()
             return {name(reading) for reading in told(found, PROCESS_GPU) + told(found, REST)} == {"ann", "bob"}
 
-        until(is_known, 15)
+        until(is_known)
         return found
 
 
