@@ -54,8 +54,10 @@ class Lab:
         self.server.wait_up(2)
         until(lambda: self.known("process", pid="4712") and self.known("process_gpu", job="aoi-infer-2"))
         return self.server.daemon.until(
-            lambda page: page.all("gpuwatch_job_gpu_held_seconds_total", job="aoi-infer-2")
-            and page.all("gpuwatch_job_gpu_held_seconds_total", gpu="1")
+            lambda page: (
+                page.all("gpuwatch_job_gpu_held_seconds_total", job="aoi-infer-2")
+                and page.all("gpuwatch_job_gpu_held_seconds_total", gpu="1")
+            )
         )
 
     def said_by(self, command: str) -> str:
