@@ -5,8 +5,8 @@ with GpuServer(tmp_path) as server:
     server.nvml.lose(5)
     server.daemon.until(lambda page: page.value("gpuwatch_gpu_up", gpu="5") == 0)
 
-Periods are short (fast 0.2 s, normal 0.5 s, slow 1 s), the deadline of a call is 2 s; SHIPPED has those of a real host. The
-probe looks once, at the start, since each look is a process; a test of what it sees change asks for WATCHFUL.
+Periods are short (fast 0.2 s, normal 0.5 s, slow 1 s), the deadline of a call is 2 s. The probe
+looks once, at the start, since each look is a process; a test of what it sees change asks for WATCHFUL.
 """
 
 import json
@@ -26,7 +26,6 @@ from tests.fakes.receiver import Receiver
 from tests.fakes.until import PATIENCE, until
 
 PACE = 'every = "200ms"\nevery_normal = "500ms"\nevery_slow = "1s"\ndeadline = "2s"'
-SHIPPED = 'every = "1s"\nevery_normal = "10s"\nevery_slow = "1m"\ndeadline = "5s"'
 PROBE = 'every = "1m"\ndeadline = "10s"'
 WATCHFUL = '[sources.probe]\nevery = "2s"\ndeadline = "10s"\n'
 STAMP = re.compile(r"^\S+ \S+ ")

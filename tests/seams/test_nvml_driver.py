@@ -39,25 +39,27 @@ def no_nodes(fake: FakeNvml) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "state", "code"),
+    ("spoil", "state", "code", "words"),
     [
-        (FakeNvml.uninstall, "no_library", 12),
-        (unload, "not_loaded", 9),
-        (nouveau, "nouveau", 9),
-        (no_nodes, "no_nodes", 4),
-        (lambda fake: fake.init(18), "version_mismatch", 18),
-        (lambda fake: fake.init(4), "no_permission", 4),
-        (lambda fake: fake.init(999), "access_lost", 999),
-        (lambda fake: fake.init(20), "failed", 20),
+        (FakeNvml.uninstall, "no_library", 12, "is not installed"),
+        (unload, "not_loaded", 9, "modprobe nvidia"),
+        (nouveau, "nouveau", 9, "blacklist nouveau"),
+        (no_nodes, "no_nodes", 4, "are not there yet; they are waited for for up to 120 s"),
+        (lambda fake: fake.init(18), "version_mismatch", 18, "reboot, or reload the nvidia modules"),
+        (lambda fake: fake.init(4), "no_permission", 4, "check the mode"),
+        (lambda fake: fake.init(999), "access_lost", 999, "recreate it"),
+        (lambda fake: fake.init(20), "failed", 20, "nvmlInit answers"),
     ],
 )
 def test_each_way_in_which_nvml_does_not_start_is_a_state_and_ends_without_a_new_process(
-    fake: FakeNvml, spoil: Callable[[FakeNvml], None], state: str, code: int
+    fake: FakeNvml, spoil: Callable[[FakeNvml], None], state: str, code: int, words: str
 ) -> None:
     spoil(fake)
     with closing(NvmlWorker(fake)) as worker:
         first = worker.survey()
         assert (state, (state, code)) == (first.state, fault_of(first.driver))
+        assert first.driver.fault is not None
+        assert words in first.driver.fault.words
         assert first.visible is Absence.FAILED
         assert first.driver.values[DRIVER_MISMATCH] == (state == "version_mismatch")
         assert worker.ask().readings == []
