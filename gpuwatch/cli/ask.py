@@ -21,6 +21,19 @@ SYSTEM = Path("/run/gpuwatch/gpuwatch.sock")
 OF_DEMO = "gpuwatch-demo-"  # how the folder of a demo begins
 PATIENCE = 10.0  # seconds for an answer to a change: the daemon gives its disk three
 WRONG: Mapping[int, int] = MappingProxyType({400: CALLERS_MISTAKE})  # the question makes no sense
+OPTIONS: Mapping[str, str] = MappingProxyType(  # what the daemon calls a part of a question -> what the commands call it
+    {
+        "seconds": "--for",
+        "comment": "--comment",
+        "matchers": "LABEL=VALUE",
+        "since": "--since",
+        "until": "--until",
+        "limit": "--limit",
+        "gpu": "--gpu",
+        "target": "--target",
+        "metric": "METRIC",
+    }
+)
 IN_TIME = 504  # the daemon goes on with what it could not answer in time
 STRANGE = (ValueError, KeyError, TypeError, AttributeError)  # what reading the answer of something else raises
 STRANGER = "what answers there is no gpuwatch, or one of another version"
@@ -50,7 +63,13 @@ def granted(
         raise config.ConfigError(place, "", denied(args))
     said = printable(reply.body.decode("utf-8", "replace").strip(), 400) if changes or reply.status in plain else ""
     code = plain.get(reply.status, OUR_FAULT if changes and reply.status < 500 else NOT_REACHABLE)
-    raise DeclinedError(said or f"the daemon answered {reply.status}", reply.status, code)
+    raise DeclinedError(by_option(said) or f"the daemon answered {reply.status}", reply.status, code)
+
+
+def by_option(said: str) -> str:
+    """Return the daemon's words with the option of the command in front, where they begin with what the daemon calls it."""
+    name, colon, rest = said.partition(": ")
+    return f"{OPTIONS[name]}: {rest}" if colon and name in OPTIONS else said
 
 
 def conversation(place: str, talk: Callable[[], Wanted], doubt: str = "") -> Wanted | int:
@@ -103,11 +122,34 @@ def demo() -> str:
     import tempfile  # noqa: PLC0415 - only who names no daemon needs it
 
     try:
-        found = Path(tempfile.gettempdir()).glob(f"{OF_DEMO}*/gpuwatch.sock")
-        sockets = [one for one in found if one.lstat().st_uid == os.geteuid()]
+        found = sorted(Path(tempfile.gettempdir()).glob(f"{OF_DEMO}*/gpuwatch.sock"))
     except OSError:  # it ends just now
         return ""
-    return f" There is a demo: --socket {sockets[0]}" if sockets else ""
+    sockets = [f"--socket {one}" for one in found if is_ours(one) and answers(one)]
+    return f" There is a demo: {' or '.join(sockets)}" if sockets else ""
+
+
+def is_ours(file: Path) -> bool:
+    """Whether a file is of this user."""
+    try:
+        return file.lstat().st_uid == os.geteuid()
+    except OSError:  # it ends just now
+        return False
+
+
+def answers(file: Path) -> bool:
+    """Whether somebody listens on a Unix socket: a demo that was killed leaves its file behind."""
+    import socket  # noqa: PLC0415 - as above
+
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(file))
+        except BlockingIOError:  # all its places are taken: somebody has it
+            return True
+        except OSError:
+            return False
+    return True
 
 
 def denied(args: argparse.Namespace) -> str:

@@ -7,8 +7,8 @@ about it.
 A time is how long ago (6h, 7d), a date in this host's time zone ("2024-05-01 14:00") or with its own (2024-05-01T14:00:00Z), or
 seconds since 1970; of an hour that comes twice in autumn the first is meant, and lines of both have their offset.
 
-Exit code 0: fine; 1: a log tells of something that needs a person; 2: a wrong option or file, or a log with errors of the driver
-of which none can be read; 3: no daemon answers, or it cannot read its history.
+Exit code 0: fine; 1: a log tells of something that needs a person; 2: a wrong option or file, such as one in which no line is of
+a kernel log, or a log with errors of the driver of which none can be read; 3: no daemon answers, or it cannot read its history.
 
 example: gpuwatch events --since 24h
 example: dmesg | gpuwatch events --file -
@@ -23,6 +23,7 @@ import io
 import json
 import lzma
 import os
+import re
 import sys
 import time
 import zlib
@@ -34,21 +35,27 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from gpuwatch.cli import NOT_REACHABLE, ask
-from gpuwatch.cli.happened import instant, line, when
+from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, ask
+from gpuwatch.cli.happened import instant, line
 from gpuwatch.config import ConfigError
 from gpuwatch.detectors.stories import Story, retold
 from gpuwatch.export.events import Told, told
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.escape import printable
 from gpuwatch.model.event import Event
-from gpuwatch.sources.kernel import Dating, Saved, lines, saved_events
+from gpuwatch.model.moment import stamp
+from gpuwatch.sources.kernel import Dating, Saved, is_of_log, lines, saved_events
 
 PLACE = "gpuwatch events"
 PLAIN = {**ask.WRONG, 503: NOT_REACHABLE}  # answers whose words are for whoever asks
 ERRORS = ("NVRM: Xid (", "SXid (PCI:", "fallen off the bus")  # what tells of an error of the driver, whatever stands before it
 READ = frozenset({"xid", "sxid", "off_bus"})  # what comes of these
-PACKED: Mapping[bytes, Callable[[Any], Any]] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}  # by their start
+LONGEST = 6  # bytes of a start
+PACKED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (  # by their start
+    (re.compile(rb"\x1f\x8b"), gzip.open),
+    (re.compile(rb"BZh[1-9]"), bz2.open),
+    (re.compile(rb"\xfd7zXZ\0"), lzma.open),
+)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -117,32 +124,40 @@ def of_file(args: argparse.Namespace) -> int:
         print(json.dumps({"events": events, "stories": [shown(story, times) for story in stories]}, indent=1))
     else:
         nothing = "this log tells of nothing that gpuwatch knows"
-        if found or not errors.unread:
+        if found or not (errors.unread or errors.unknown):
             print("\n".join([line(one, times.words(one.at)) for one in found]) or nothing)
         for story in stories:
             print("\n".join(("", *paragraph(story, times))))
     if errors.unread:
         print(f"{PLACE}: {errors.unread}", file=sys.stderr)
-        return 2
+        return CALLERS_MISTAKE
+    if errors.unknown:
+        print(f"{PLACE}: no line of a kernel log was recognised in {printable(args.file)}", file=sys.stderr)
+        return 0 if errors.is_empty else CALLERS_MISTAKE
     return int(any(story.severity is not Severity.INFO for story in stories))
 
 
 class Errors:
-    """Whether a log has errors of the driver in it, and any was read: silence about those that were not would be a verdict."""
+    """Whether a log is one, has errors of the driver in it, and any was read: silence about those that were not is a verdict."""
 
     def __init__(self) -> None:
         self._first = 0  # number of the first line that has one
         self._is_read = False
+        self.is_empty = True
+        self.unknown = True  # no line is of a kernel log
 
     def watched(self, log: Iterable[str]) -> Iterator[str]:
         """Yield the lines of a log."""
         for number, text in enumerate(log, 1):
+            self.is_empty = False
+            self.unknown = self.unknown and not is_of_log(text)
             if not self._first and any(error in text for error in ERRORS):
                 self._first = number
             yield text
 
     def note(self, event: Event) -> None:
         """Take note of an event."""
+        self.unknown = False
         self._is_read = self._is_read or event.kind in READ
 
     @property
@@ -170,7 +185,7 @@ class Times:
     def words(self, at: float) -> str:
         """Return a time in words."""
         if at not in self._known:
-            return when(at)
+            return stamp(at)
         uptime = self._known[at]
         return "at an unknown time" if uptime is None else f"{uptime:.6f} s since boot"
 
@@ -206,8 +221,9 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 def unpacked(file: BinaryIO) -> BinaryIO:
     """Return what is in a packed file, or the file."""
     buffer = file if isinstance(file, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", file))
-    start = buffer.peek(2)[:2]
-    return cast("BinaryIO", PACKED[start](buffer)) if start in PACKED else buffer
+    start = buffer.peek(LONGEST)
+    unpack = next((one for pattern, one in PACKED if pattern.match(start)), None)
+    return buffer if unpack is None else cast("BinaryIO", unpack(buffer))
 
 
 def paragraph(story: Story, times: Times) -> Iterator[str]:

@@ -1,13 +1,12 @@
 """How commands read and write a time, and what happened at it."""
 
 import time
-from datetime import datetime
 
 from gpuwatch.config import ConfigError
 from gpuwatch.export.events import Told
 from gpuwatch.model.escape import printable
 from gpuwatch.model.event import WHILE_RELEASED
-from gpuwatch.model.moment import moment
+from gpuwatch.model.moment import moment, stamp
 from gpuwatch.model.quantity import DURATION, duration
 
 WORDS = 120  # characters of the raw line that a line of ours shows
@@ -21,17 +20,7 @@ def line(one: Told, at: str = "") -> str:
     name = f"{one.name} (while the GPUs were released)" if WHILE_RELEASED in one.facts else one.name
     is_new = one.words not in {"", one.name, f"{what}: {one.name}"}  # NVML has no line that it was told in
     more = f" | {one.words[:WORDS]}" if is_new else ""
-    return printable(f"{at or when(one.at)}  {one.severity:8}  {where}  {what}{times}: {name}{more}", 400)
-
-
-def when(at: float) -> str:
-    """Write a time in the host's time zone, with its offset where the hour comes twice; one that no calendar has, as a number."""
-    try:
-        local = datetime.fromtimestamp(at)  # noqa: DTZ006 - the host's zone is meant
-        is_twice = local.replace(fold=0).timestamp() != local.replace(fold=1).timestamp()
-        return (local.astimezone() if is_twice else local).isoformat(" ", "seconds")
-    except (ValueError, OverflowError, OSError):
-        return f"{at:.0f}"
+    return printable(f"{at or stamp(one.at)}  {one.severity:8}  {where}  {what}{times}: {name}{more}", 400)
 
 
 def instant(option: str, text: str) -> str:

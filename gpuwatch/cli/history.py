@@ -20,11 +20,13 @@ import msgspec
 
 from gpuwatch.catalogue.named import UnknownMetricError, named
 from gpuwatch.cli import CALLERS_MISTAKE, NOT_REACHABLE, ask
-from gpuwatch.cli.happened import instant, line, when
+from gpuwatch.cli.happened import instant, line
 from gpuwatch.config import ConfigError
 from gpuwatch.export.chosen import read_with
 from gpuwatch.export.history import LEAST, MOST, NAMES, PATH, HistoryDocument, Line
 from gpuwatch.model.escape import printable, visible
+from gpuwatch.model.moment import stamp
+from gpuwatch.model.quantity import BYTES
 
 PLACE = "gpuwatch history"
 ROWS = 400  # of a table, unless more are asked for
@@ -107,8 +109,8 @@ def nothing(name: str, found: HistoryDocument) -> str:
     """Say that there is nothing, and why."""
     if found.oldest is None:
         return "there is no history yet: the first values are kept some ten seconds after the start"
-    begins = f"; the history begins at {when(found.oldest)}" if found.oldest > found.since else ""
-    return printable(f"no value of {name} from {when(found.since)} to {when(found.until)}{begins}{option(name)}", 400)
+    begins = f"; the history begins at {stamp(found.oldest)}" if found.oldest > found.since else ""
+    return printable(f"no value of {name} from {stamp(found.since)} to {stamp(found.until)}{begins}{option(name)}", 400)
 
 
 def option(name: str) -> str:
@@ -136,7 +138,7 @@ def table(columns: Sequence[Line], found: HistoryDocument) -> Iterator[str]:
                 raise ValueError("a point without a time, or neither of one value nor of a value and its bounds")
             rows.setdefault(at, [NOTHING] * len(columns))[place] = written(numbers, form, alone=len(columns) == 1)
     widths = [max(len(text), *(len(row[place]) for row in rows.values())) for place, text in enumerate(headings)]
-    times = {at: when(at) for at in rows}
+    times = {at: stamp(at) for at in rows}
     wide = max(19, *map(len, times.values()))
     yield "  ".join([f"{'time':{wide}}", *(text.rjust(width) for text, width in zip(headings, widths, strict=True))])
     lines = [
@@ -164,17 +166,26 @@ def called(name: str, value: str) -> str:
 
 
 class Form:
-    """How the numbers of one column are written: all in one unit, and with as many decimals, so that they can be compared."""
+    """How the numbers of one column are written: with as many decimals, so that they can be compared; bytes in their own unit."""
 
     def __init__(self, numbers: Sequence[float], unit: str) -> None:
         largest = max(map(abs, numbers), default=0.0)
-        self._is_large = unit == "bytes" and largest >= 1 << 30
         fits = max(0, DIGITS - len(f"{largest:.0f}"))
-        self._decimals = 2 if self._is_large else min(fits, max(map(decimals, numbers), default=0))
+        self._decimals = min(fits, max(map(decimals, numbers), default=0))
+        self._is_size = unit == "bytes"
 
     def of(self, number: float) -> str:
-        """Return one of them; bytes in GiB where there are many."""
-        return f"{number / (1 << 30):.2f} GiB" if self._is_large else f"{number:.{self._decimals}f}"
+        """Return one of them; only what is 0 reads 0."""
+        if self._is_size:
+            return amount(number)
+        text = f"{number:.{self._decimals}f}"
+        return f"{number:.2g}" if number and not float(text) else text
+
+
+def amount(size: float) -> str:
+    """Return a number of bytes in the largest unit of which it is at least one."""
+    unit, length = next(((unit, length) for unit, length in reversed(BYTES.items()) if abs(size) >= length), ("B", 1))
+    return f"{size:g} B" if length == 1 else f"{size / length:.2f} {unit}"
 
 
 def decimals(number: float) -> int:

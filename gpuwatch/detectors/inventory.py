@@ -6,7 +6,6 @@ ever seen gives a missing GPU without a name for each that is lacking.
 """
 
 from collections.abc import Mapping
-from datetime import datetime
 
 import msgspec
 
@@ -16,6 +15,7 @@ from gpuwatch.detectors.detector import Clockwork, derived, measured
 from gpuwatch.detectors.presence import SETTLE, Known, Scene, Standing, answer, bus, driver_state, judge, listing, works
 from gpuwatch.model.finding import Evidence, Findings
 from gpuwatch.model.metric import Metric
+from gpuwatch.model.moment import stamp
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import Entry, View
@@ -199,8 +199,5 @@ def replaced(old: Known, new: Target) -> str:
 
 
 def when(at: float | None) -> str:
-    """Write a time of day for people, in the host's time zone; one that the host does not know has no name but an offset."""
-    if at is None:
-        return "never"
-    local = datetime.fromtimestamp(at).astimezone()
-    return f"{local:%Y-%m-%d %H:%M:%S} {local.tzname() or format(local, '%z')}"
+    """Write when a GPU was seen last, with the time zone: who reads it may be elsewhere."""
+    return "never" if at is None else stamp(at, is_local=False)

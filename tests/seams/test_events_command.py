@@ -19,7 +19,7 @@ from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.cli import main
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
-from gpuwatch.model.moment import EXPECTED
+from gpuwatch.model.moment import HERE
 from gpuwatch.model.past import UnreadableError
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
@@ -137,15 +137,15 @@ def test_a_gpu_is_found_by_index_uuid_and_address_in_any_spelling(
         (
             ["--gpu", "99"],
             2,
-            "gpuwatch events: gpu: no GPU is called '99'; known are 0, 1, 2, 3, 4, 5, 6, 7\n",
+            "gpuwatch events: --gpu: no GPU is called '99'; known are 0, 1, 2, 3, 4, 5, 6, 7\n",
         ),
         (
             ["--since", "yesterday"],
             2,
-            f"gpuwatch events: --since: {EXPECTED}, got 'yesterday'\n",
+            f"gpuwatch events: --since: {HERE}, got 'yesterday'\n",
         ),
-        (["--until", "-1h"], 2, f"gpuwatch events: --until: {EXPECTED}, got '-1h'\n"),
-        (["--since", "1h", "--until", "2h"], 2, "gpuwatch events: until: expected a time after since\n"),
+        (["--until", "-1h"], 2, f"gpuwatch events: --until: {HERE}, got '-1h'\n"),
+        (["--since", "1h", "--until", "2h"], 2, "gpuwatch events: --until: expected a time after since\n"),
         (["--limit", "0"], 2, "gpuwatch events: --limit: expected a number from 1 to 10000, got 0\n"),
         (
             ["--file", "x", "--gpu", "1"],
@@ -219,6 +219,56 @@ def test_a_packed_log_that_is_damaged_is_a_wrong_file(
     log.write_bytes(whole[:middle] if damage == "cut" else whole[:middle] + bytes(255 - one for one in whole[middle:]))
     assert main(["events", "--file", str(log)]) == 2
     assert capsys.readouterr().err.startswith(f"gpuwatch events: --file: {log}: ")
+
+
+@pytest.mark.parametrize("start", [b"BZ", b"BZh0", b"\xfd7", b"\xfd7zXZ"])
+def test_a_log_that_begins_like_a_packed_one_is_read_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], start: bytes
+) -> None:
+    log = tmp_path / "kern.log"
+    log.write_bytes(start + b" of somebody\n" + LOG.encode())
+    assert main(["events", "--file", str(log)]) == 1
+    assert "CRITICAL  gpu 0000:65:00.0: Xid 79" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", 0),
+        ("\n", 2),
+        ("all is well\n", 2),
+        ('{"a": 1}\n[http]\nlisten = 3\n', 2),
+        ("\x7fELF\x02\x01\x00\x00 \x00", 2),
+        (gzip.compress(b""), 0),
+        (gzip.compress(b"all is well"), 2),
+    ],
+)
+def test_a_file_without_a_line_of_a_kernel_log_is_said_to_be_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | bytes, code: int
+) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert main(["events", "--file", str(log)]) == code
+    assert capsys.readouterr() == ("", f"gpuwatch events: no line of a kernel log was recognised in {log}\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[    0.000000] Linux version 6.8.0",
+        "6,1,0,-;Linux version 6.8.0",
+        "Mar 11 04:22:09 gpu-host kernel: Linux version 6.8.0",
+        "2025-03-11T04:22:09+00:00 gpu-host systemd[1]: Started.",
+        '{"MESSAGE": "Linux version", "__REALTIME_TIMESTAMP": "1741666929000000"}',
+        "pci 0000:00:02.0: [8086:1912] type 00",  # dmesg --notime
+        "NVRM: loading NVIDIA UNIX x86_64 Kernel Module",
+    ],
+)
+def test_a_quiet_log_in_any_form_is_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"= a heading of somebody =\n{line}\n")
+    assert main(["events", "--file", str(log)]) == 0
+    assert capsys.readouterr() == ("this log tells of nothing that gpuwatch knows\n", "")
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_where_there_is_nothing_it_says_why(store: Store, served: Served, capsys
             ["power_watts", "--since", "yesterday"],
             "gpuwatch history: --since: expected a time ago such as 6h or 7d, seconds since 1970, or a time",
         ),
-        (["power_watts", "--until", "9h"], "gpuwatch history: until: expected a time after since\n"),
+        (["power_watts", "--until", "9h"], "gpuwatch history: --until: expected a time after since\n"),
         (["power_watts", "--limit", "0"], "gpuwatch history: --limit: expected a number from 10 to 10000, got 0\n"),
         (
             ["power_watts", "--label", "gpu"],

@@ -5,8 +5,9 @@ makes one event of equal ones. `reader` polls the device, `replay` reads what wa
 its family, and one line in `catalogue/events.py`.
 """
 
+from gpuwatch.sources.kernel.forms import is_of_log
 from gpuwatch.sources.kernel.reader import source
 from gpuwatch.sources.kernel.record import Dating
 from gpuwatch.sources.kernel.replay import Saved, lines, replay, saved_events
 
-__all__ = ["Dating", "Saved", "lines", "replay", "saved_events", "source"]
+__all__ = ["Dating", "Saved", "is_of_log", "lines", "replay", "saved_events", "source"]

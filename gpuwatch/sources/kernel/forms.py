@@ -254,3 +254,13 @@ class Forms:
         if stamped.at is not None:
             self._at, self._dating = stamped.at, stamped.dating
         return Record(self._at, stamped.text.strip(), True, stamp=self._at, dating=self._dating)
+
+
+def is_of_log(line: str) -> bool:
+    """Whether a line, taken by itself, is of a kernel log: it has a time, or begins as messages of the kernel do."""
+    forms = Forms(0.0)
+    forms.feed(line)
+    record = forms.end()
+    if record is None:
+        return False
+    return record.dating is not Dating.NONE or bool(STARTS.match(record.text) or DEVICE.match(record.text))

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuwatch.cli.happened import instant, when
+from gpuwatch.cli.happened import instant
 from gpuwatch.cli.history import page
 from gpuwatch.config import ConfigError
 from gpuwatch.export.history import HistoryDocument, Line
+from gpuwatch.model.moment import stamp
 
 AUTUMN = 1_729_989_000.0  # 2024-10-27 02:30 in Berlin, the first; an hour later it is 02:30 again
 
@@ -24,19 +25,19 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_time_has_its_offset_only_where_the_same_comes_twice() -> None:
-    assert [when(AUTUMN + hours * 3600) for hours in (-1, 0, 1, 2)] == [
+    assert [stamp(AUTUMN + hours * 3600) for hours in (-1, 0, 1, 2)] == [
         "2024-10-27 01:30:00",
         "2024-10-27 02:30:00+02:00",
         "2024-10-27 02:30:00+01:00",
         "2024-10-27 03:30:00",
     ]
-    assert when(AUTUMN + 0.75) == "2024-10-27 02:30:00+02:00"
-    assert when(1e17) == "100000000000000000"
+    assert stamp(AUTUMN + 0.75) == "2024-10-27 02:30:00+02:00"
+    assert stamp(1e17) == "100000000000000000"
 
 
 @pytest.mark.parametrize("at", [AUTUMN + hours * 3600 for hours in range(-2, 4)])
 def test_a_time_that_was_written_can_be_asked_for(at: float) -> None:
-    assert float(instant("--since", when(at))) == at
+    assert float(instant("--since", stamp(at))) == at
 
 
 def test_of_an_hour_that_comes_twice_the_first_is_meant() -> None:

@@ -52,13 +52,15 @@ def column(unit: str, values: Sequence[float | None]) -> list[str]:
         ("watts", [30.0, 30.5, 30.25, None], ["30.00", "30.50", "30.25", "-"]),
         ("watts", [200.0, 0.0], ["200", "0"]),
         ("ratio", [1.0, 1 / 3], ["1.00000", "0.33333"]),
-        ("watts", [123456.789, 0.5], ["123457", "0"]),
+        ("watts", [123456.789, 0.5], ["123457", "0.5"]),
         ("", [12345678.25, 1.0], ["12345678", "1"]),
-        ("bytes", [0.0, 512.0 * 2**20, 3.0 * 2**30], ["0.00 GiB", "0.50 GiB", "3.00 GiB"]),
-        ("bytes", [0.0, 4096.0], ["0", "4096"]),
+        ("bytes", [0.0, 512.0 * 2**20, 3.0 * 2**30], ["0 B", "512.00 MiB", "3.00 GiB"]),
+        ("bytes", [0.0, 4096.0, 17.0, 0.25], ["0 B", "4.00 KiB", "17 B", "0.25 B"]),
+        ("bytes", [80.0 * 2**30, 5.0 * 2**20, -2048.0, 1.5 * 2**40], ["80.00 GiB", "5.00 MiB", "-2.00 KiB", "1.50 TiB"]),
+        ("ratio", [1.0, 2e-9, -3e-7], ["1", "2e-09", "-3e-07"]),
     ],
 )
-def test_the_numbers_of_a_column_have_one_unit_and_as_many_decimals(
+def test_the_numbers_of_a_column_have_as_many_decimals_and_only_nothing_reads_0(
     unit: str, values: list[float | None], written: list[str]
 ) -> None:
     assert column(unit, values) == written
