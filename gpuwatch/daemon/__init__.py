@@ -70,8 +70,8 @@ class Daemon:
         self.started = clock.wall()
         self.notes: list[str] = []
         loaded = rules.load(shipped.folder("alerts"), config.rules, UNPLACED)
-        labels = {label for subject in catalogue.SUBJECTS.values() for label in subject.labels}
-        self.naming = Naming(rules.known(shipped.folder("alerts")), frozenset(labels | set(config.host.labels)))
+        labels, own = {label for subject in catalogue.SUBJECTS.values() for label in subject.labels}, config.host.labels
+        self.naming = Naming(rules.known(shipped.folder("alerts")), frozenset(labels | own.keys()), own)
         self.channels = notify.build(config, UNPLACED, self.naming)
         self.unheard = notify.unheard(self.channels, [firing(rule) for rule in loaded], config.host.name)
         self.store = Store(config.store, machine(config), clock)

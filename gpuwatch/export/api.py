@@ -8,6 +8,7 @@ import msgspec
 
 from gpuwatch import __version__
 from gpuwatch.export import events, history, release, silences
+from gpuwatch.export.asked import plain
 from gpuwatch.export.families import legible
 from gpuwatch.export.landing import landing
 from gpuwatch.export.message import JSON, Request, Response, Route, wants_gzip, wants_openmetrics
@@ -126,9 +127,9 @@ def routes(answers: Answers) -> tuple[Route, ...]:
         Route("/metrics", lambda request: metrics(answers.page, request)),
         Route("/-/healthy", lambda _: Response.text(200, "healthy")),
         Route("/-/ready", lambda _: ready(answers.ready(), answers.troubles())),
-        Route("/api/v1/view", lambda _: Response(200, answers.page.json(encoded), JSON)),
-        Route("/api/v1/alerts", lambda _: Response.json(alerts(answers)), slow=True),
-        Route("/api/v1/status", lambda _: Response.json(answers.status()), slow=True),
+        Route("/api/v1/view", plain(lambda: Response(200, answers.page.json(encoded), JSON))),
+        Route("/api/v1/alerts", plain(lambda: Response.json(alerts(answers))), slow=True),
+        Route("/api/v1/status", plain(lambda: Response.json(answers.status())), slow=True),
         events.route(answers),
         history.route(answers),
         *silences.routes(answers.silences, answers.clock, answers.naming, answers.host, answers.view),

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gpuwatch import __version__
-from gpuwatch.export.asked import AskedError, asker, read
+from gpuwatch.export.asked import AskedError, asker, plain, read
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.model.silence import DAY
 
@@ -54,7 +54,7 @@ class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def routes(releasing: Releasing) -> tuple[Route, ...]:
     """Return the routes."""
     return (
-        Route("/api/v1/release", lambda _: answer(releasing.state())),
+        Route("/api/v1/release", plain(lambda: answer(releasing.state()))),
         Route("/api/v1/release", lambda request: released(releasing, request), method="POST", changes=True),
         Route("/api/v1/resume", lambda request: resumed(releasing, request), method="POST", changes=True),
     )

@@ -273,7 +273,7 @@ class Server:
         allowed = may_change(peer, proven=request.user is not None, daemon=os.getuid(), admins=admin_group())
         if not allowed or "origin" in request.headers:
             words = IN_A_PAGE if "origin" in request.headers else refusal(peer)
-            who = f"user {name_of(peer.uid)}" if peer else f"TCP user {request.user}"
+            who = f"user {name_of(peer.uid)}" if peer else f"TCP user {request.user}" if request.user else "over TCP"
             self._refusals.note(f"{route.method} {route.path} refused: {who}: {words}", self._clock.mono())
             return Response.text(403, words)
         return self._handle(route, request)

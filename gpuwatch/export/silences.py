@@ -5,14 +5,14 @@ for the whole host; `POST /api/v1/silences/end` takes `{"id": "..."}`. Both answ
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from gpuwatch import __version__
 from gpuwatch.catalogue.gpu import GPU
-from gpuwatch.export.asked import AskedError, asker, read
+from gpuwatch.export.asked import AskedError, asker, plain, read
 from gpuwatch.export.message import Request, Response, Route
 from gpuwatch.model.card import meant
 from gpuwatch.model.clock import Clock
@@ -88,7 +88,7 @@ def routes(silences: Silences, clock: Clock, naming: Naming, host: str, view: Ca
         return made(silences, matchers, wish, asker(request), clock.wall())
 
     return (
-        Route("/api/v1/silences", lambda _: listed(silences, clock.wall()), slow=True),
+        Route("/api/v1/silences", plain(lambda: listed(silences, clock.wall())), slow=True),
         Route("/api/v1/silences", make, method="POST", changes=True),
         Route("/api/v1/silences/end", lambda request: ended(silences, request, clock.wall()), method="POST", changes=True),
     )
@@ -156,9 +156,19 @@ def checked(wish: Wish, naming: Naming, host: str, view: View) -> list[Matcher]:
             raise AskedError(f"matchers: expected a value of 1 to {VALUE_LENGTH} characters for {condition.name}")
         if problem := naming.mistake(condition.name, condition.value):
             raise AskedError(f"matchers: {printable(problem, 400)}")
-        if condition.name == "host" and condition.value != host:
-            raise AskedError(f"matchers: this host is called {host}, not {printable(condition.value, 80)}")
+        if problem := never(condition, {**naming.fixed, "host": host}):
+            raise AskedError(f"matchers: {problem}")
     return [matcher(one, view) for one in wish.matchers]
+
+
+def never(condition: Condition, fixed: Mapping[str, str]) -> str:
+    """Say why no alert of this host is ever meant, "" where one can be: all of them have the labels of the host."""
+    name, value = condition.name, printable(condition.value, 80)
+    if name not in fixed or (fixed[name] == condition.value) is condition.is_equal:
+        return ""
+    if condition.is_equal:
+        return f"this host {'is called ' if name == 'host' else f'has {name}='}{fixed[name]}, not {value}"
+    return f"every alert of this host has {name}={value}: none would be silenced"
 
 
 def matcher(one: Condition, view: View) -> Matcher:

@@ -1,7 +1,7 @@
 """What alerts of this host can be called by: what routes and silences may ask for, checked where they are made."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -12,10 +12,14 @@ SEVERITIES = tuple(severity.value for severity in Severity)
 
 
 class Naming(msgspec.Struct, frozen=True):
-    """The rules that there are, on or off, and the labels that an alert can have: those of targets and of the host."""
+    """The rules that there are, on or off, and the labels that an alert can have: those of targets and of the host.
+
+    `fixed` are those of the host with their values, which every alert of it has.
+    """
 
     rules: frozenset[str]
     labels: frozenset[str]
+    fixed: Mapping[str, str] = {}
 
     def mistake(self, label: str, value: str) -> str:
         """Say why no alert can ever have this label with this value, "" where one can."""
@@ -31,7 +35,8 @@ class Naming(msgspec.Struct, frozen=True):
 
 def no_severity(found: str) -> str:
     """Say that this is no severity, and which there are."""
-    return f'expected one of {", ".join(SEVERITIES)}, found "{found}"'
+    close = difflib.get_close_matches(found, SEVERITIES, n=1, cutoff=0.5)
+    return f'expected one of {", ".join(SEVERITIES)}, found "{found}"' + (f"; did you mean {close[0]}?" if close else "")
 
 
 def near(found: str, known: Iterable[str]) -> str:

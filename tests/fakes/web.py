@@ -28,7 +28,7 @@ from tests.fakes import page_view
 from tests.fakes.journal import Journal
 from tests.fakes.until import PATIENCE
 
-NAMING = Naming(frozenset({"gpu_dropped", "gpu_overheating"}), frozenset({"gpu", "uuid", "device", "rack"}))
+NAMING = Naming(frozenset({"gpu_dropped", "gpu_overheating"}), frozenset({"gpu", "uuid", "device", "rack"}), {"rack": "A3"})
 VIEWS = tuple(page_view.big_host(beat) for beat in range(4))  # making one costs more than rendering it
 
 

@@ -277,7 +277,7 @@ def test_over_tcp_without_a_password_nobody_may_change_state(
 ) -> None:
     answer = talk(served, CHANGE)
     assert (status(answer), answer.endswith(f"{OVER_TCP}\n".encode()), echo.requests) == (403, True, [])
-    assert "POST /change refused" in caplog.text
+    assert [record.message for record in caplog.records] == [f"POST /change refused: over TCP: {OVER_TCP}"]
 
 
 def test_a_page_in_a_browser_may_not_change_state(served: Served, echo: Echo) -> None:

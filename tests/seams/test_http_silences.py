@@ -99,6 +99,21 @@ def test_a_silence_that_is_made_is_seen_by_everybody_and_says_who_made_it(served
     assert seen["ends_at"] - seen["starts_at"] == 7200
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "is_equal", "of"),
+    [
+        ("host", "vision-07", True, "host=vision-07"),
+        ("host", "vision-08", False, "host!=vision-08"),
+        ("rack", "A3", True, "rack=A3"),
+        ("rack", "B7", False, "rack!=B7"),
+        ("gpu", "3", False, "gpu!=3"),
+    ],
+)
+def test_what_alerts_of_this_host_can_be_is_taken(served: Served, name: str, value: str, is_equal: bool, of: str) -> None:
+    wish = {"seconds": 60, "matchers": [{"name": name, "value": value, "is_equal": is_equal}]}
+    assert json.loads(post(served, MAKE, wish).body)["silence"]["of"] == of
+
+
 def test_a_silence_that_is_ended_says_by_whom(served: Served) -> None:
     made = json.loads(post(served, MAKE, {"seconds": 60}).body)["silence"]
     reply = post(served, END, {"id": made["id"]})
@@ -161,6 +176,18 @@ JUNK: tuple[tuple[str, object, str], ...] = (
     (MAKE, {"seconds": 60, "matchers": [{"name": "gpu", "value": "0000:ee:00.0"}]}, "no GPU is called 0000:ee:00.0"),
     (MAKE, {"seconds": 60, "matchers": [{"name": "uuid", "value": "GPU-typo", "is_equal": False}]}, "no GPU is called GPU-typo"),
     (MAKE, {"seconds": 60, "matchers": [{"name": "host", "value": "vision-08"}]}, "this host is called vision-07, not vision-08"),
+    (
+        MAKE,
+        {"seconds": 60, "matchers": [{"name": "host", "value": "vision-07", "is_equal": False}]},
+        "every alert of this host has host=vision-07: none would be silenced",
+    ),
+    (MAKE, {"seconds": 60, "matchers": [{"name": "rack", "value": "B7\x1b"}]}, "this host has rack=A3, not B7\\x1b"),
+    (
+        MAKE,
+        {"seconds": 60, "matchers": [{"name": "rack", "value": "A3", "is_equal": False}]},
+        "every alert of this host has rack=A3: none would be silenced",
+    ),
+    (MAKE, {"seconds": 60, "matchers": [{"name": "gpu", "value": "9", "is_equal": False}]}, "no GPU is called 9; known are 0, 1"),
     (END, b"{", "cannot be read"),
     (END, {}, "id: is missing"),
     (END, {"id": 7}, "id: expected text, found a whole number"),

@@ -132,6 +132,15 @@ def ask(answers: Known, path: str, **headers: str) -> Response:
     )
 
 
+@pytest.mark.parametrize("path", ["view", "alerts", "status", "silences", "release"])
+def test_a_path_without_parameters_refuses_those_that_it_is_given(answers: Known, path: str) -> None:
+    [route] = [route for route in routes(answers) if (route.path, route.method) == (f"/api/v1/{path}", "GET")]
+    response = route.handler(Request(method="GET", path=route.path, query={"gp\x1bu": "3"}))
+    said = "'gp\\x1bu' is not known here; this path takes no parameters\n"
+    assert (response.status, response.body.decode()) == (400, said)
+    assert route.handler(Request(method="GET", path=route.path)).status == 200
+
+
 def test_events_that_the_disk_refuses_are_no_quiet_host(answers: Known) -> None:
     answers.refused = "the history cannot be read: \x1bdisk I/O error"
     assert asked(answers) == Response.text(503, "the history cannot be read: \\x1bdisk I/O error")

@@ -232,7 +232,7 @@ def test_a_route_without_any_receiver_configured_says_so() -> None:
 )
 def test_a_severity_that_does_not_exist_is_refused_in_a_route(route: Route, key: str) -> None:
     found = refused(config(receiver(), routes=[route]))
-    assert found == (f"routes[0].{key}", 'expected one of info, warning, critical, found "critcal"')
+    assert found == (f"routes[0].{key}", 'expected one of info, warning, critical, found "critcal"; did you mean critical?')
 
 
 NAMING = Naming(frozenset({"gpu_dropped", "gpu_overheating"}), frozenset({"gpu", "uuid", "rack"}))
