@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpuwatch.cli import ask
+from gpuwatch.cli import ask, usage
 from gpuwatch.client import Client
 from gpuwatch.model.escape import printable
 
@@ -35,7 +35,7 @@ DRIVER = re.compile(
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("when", choices=("before", "after"))
+    parser.add_argument("when", type=usage.one_of(("before", "after")), metavar="{before,after}")
     parser.add_argument("--mark", type=Path, default=MARK, metavar="FILE", help="where `before` leaves its mark (%(default)s)")
     ask.add(parser)
 

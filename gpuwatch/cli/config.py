@@ -2,11 +2,11 @@
 
 `check` builds everything as the daemon does, rules and receivers too, and exits 2 with file, key, what was found and what was
 expected at the first mistake. It names the files that it read, and warns of what is allowed and hardly meant: alerts that nobody
-would hear of, routes that no alert gets to, a number of a warning beyond that of the critical alert, secrets that everybody may
-read. `show` prints what is in force, defaults included, without secrets. `options` prints every option that there is, with its
-default and what it means, as Markdown.
+would hear of, routes that no alert gets to, a number of a warning beyond that of the critical alert, a period longer than that
+of what changes less often, secrets that everybody may read. `show` prints what is in force, defaults included, without secrets.
+`options` prints every option that there is, with its default and what it means, as Markdown.
 
-example: gpuwatch config check --config /etc/gpuwatch/gpuwatch.toml
+example: gpuwatch config check /etc/gpuwatch/gpuwatch.toml
 """
 
 import argparse
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch import config
+from gpuwatch.cli import usage
 from gpuwatch.export import sockets, webconfig
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.clock import SystemClock
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 SECRET = ("url", "secret", "password", "token", "key")
 SECRET_FILES = tuple(f"{key}_file" for key in SECRET)
 HIDDEN = "(hidden)"
+WHATS = ("check", "show", "options")
 PRIVATE = (
     "chgrp gpuwatch and chmod 0640 it (chmod 0600 where the daemon runs as yourself)"  # root:root 0640 nobody else could read
 )
@@ -45,7 +47,8 @@ PRIVATE = (
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("what", choices=("check", "show", "options"))
+    parser.add_argument("what", type=usage.one_of(WHATS), metavar=f"{{{','.join(WHATS)}}}")
+    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="the same as --config FILE")
     add_config(parser)
 
 
@@ -72,6 +75,11 @@ def blaming(loaded: config.Loaded) -> Iterator[None]:
 
 def run(args: argparse.Namespace) -> int:
     """Check it, and print it where asked."""
+    if args.file is not None:
+        if args.config is not None or args.what == "options":
+            only = "`options` reads no file" if args.what == "options" else "give the file once, here or by --config"
+            raise config.ConfigError("gpuwatch config", "FILE", only)
+        args.config = args.file
     if args.what == "options":
         from gpuwatch.config import reference  # noqa: PLC0415 - the daemon, which begins here too, needs no page
 
@@ -81,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     with blaming(loaded):
         built = check(loaded.config)
     if args.what == "check":
-        for words in (*doubts(built), *exposed(loaded)):
+        for words in (*doubts(built), *hasty(loaded), *exposed(loaded)):
             print(f"warning: {words}", file=sys.stderr)
         print(f"the configuration is right: {', '.join(map(str, loaded.files)) or f'no file ({loaded.main}), all is default'}")
     else:
@@ -103,6 +111,20 @@ def doubts(built: "Daemon") -> Iterator[str]:
         for only in rule.only:
             yield from crossed(f"rules.{rule.name}.only ({called(only)})", only.steps)
     yield from absent(built.config)
+
+
+def hasty(loaded: config.Loaded) -> Iterator[str]:
+    """Yield the periods that are longer than the one of what changes less often: one of them is hardly meant so."""
+    for name, source in msgspec.structs.asdict(loaded.config.sources).items():
+        if not isinstance(source, (config.Source, config.Simulated)):
+            continue
+        found = msgspec.structs.asdict(source)
+        for fast, slow in pairwise(("every", "every_normal", "every_slow")):
+            if found[fast] > found[slow]:
+                key = next((f"sources.{name}.{one}" for one in (fast, slow) if f"sources.{name}.{one}" in loaded.origin), "")
+                place = config.blame(key, loaded.origin, loaded.main)
+                words = f"{found[fast]:g} s is longer than {slow}, {found[slow]:g} s: raise that, too"
+                yield f"{place}: sources.{name}.{fast}: {words}"
 
 
 def unreachable(routes: Sequence[config.Route]) -> Iterator[str]:

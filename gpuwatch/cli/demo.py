@@ -8,7 +8,6 @@ example: gpuwatch demo, and in another terminal: curl -s localhost:9843/metrics
 """
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 
@@ -55,6 +54,6 @@ def run(args: argparse.Namespace) -> int:
             sources=config.Sources(simulated=simulated),
         )
         page = f"http://{args.listen}/metrics, " if args.listen else ""
-        print(f"gpuwatch demo: {page}gpuwatch status --socket {http.socket}", file=sys.stderr)
+        greeting = f"gpuwatch demo: {page}gpuwatch status --socket {http.socket}"
         with blaming(loaded):
-            return serve(demo, verbose=args.verbose, setting="--listen")
+            return serve(demo, verbose=args.verbose, setting="--listen", greeting=greeting)

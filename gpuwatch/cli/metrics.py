@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from gpuwatch import catalogue
+from gpuwatch.cli import usage
 from gpuwatch.export.chosen import read_with, switch
 from gpuwatch.model.metric import Metric, Subject
 
@@ -19,7 +20,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--markdown", action="store_true", help="print the page docs/metrics.md")
     names = sorted(catalogue.SUBJECTS)
-    parser.add_argument("--subject", choices=names, metavar="SUBJECT", help=f"only metrics of this one: {', '.join(names)}")
+    subject = usage.one_of(names)
+    parser.add_argument("--subject", type=subject, metavar="SUBJECT", help=f"only metrics of this one: {', '.join(names)}")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 from gpuwatch.cli import config as configuration
+from gpuwatch.cli import usage
 from gpuwatch.cli.read_local import EVENTS, LOCAL, Local, read
 from gpuwatch.model.event import Event
 from gpuwatch.model.order import Words, place_of
@@ -28,7 +29,7 @@ TIERS = tuple(Tier)
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     names = sorted((*SOURCES, *LOCAL))
-    parser.add_argument("source", choices=names, metavar="SOURCE", help=f"one of {', '.join(names)}")
+    parser.add_argument("source", type=usage.one_of(names), metavar="SOURCE", help=f"one of {', '.join(names)}")
     parser.add_argument(
         "--timeout", type=float, default=30.0, metavar="SECONDS", help="give up after this long (default: %(default)s)"
     )

@@ -6,6 +6,7 @@ example: gpuwatch run --config /etc/gpuwatch/gpuwatch.toml
 import argparse
 import logging
 import os
+import socket
 import sys
 
 from gpuwatch import config, daemon
@@ -39,13 +40,19 @@ def run(args: argparse.Namespace) -> int:
     os._exit(code)
 
 
-def serve(found: config.Config, *, verbose: bool, setting: str = sockets.SETTING) -> int:
-    """Listen, take the store, then run the daemon; 1 where either is somebody else's. `setting` names the TCP address."""
+def serve(found: config.Config, *, verbose: bool, setting: str = sockets.SETTING, greeting: str = "") -> int:
+    """Listen, take the store, then run the daemon; 1 where either is somebody else's. `setting` names the TCP address.
+
+    `greeting` is said once we listen. The file of our socket is gone at the end, however that comes about.
+    """
     log_to_stderr(level=logging.DEBUG if verbose else logging.INFO)
     for noisy in ("httpx", "httpcore", "apscheduler", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    listening: list[socket.socket] = []
     try:
-        listening = sockets.sockets(found.http, os.environ, os.getpid(), setting)
+        listening += sockets.sockets(found.http, os.environ, os.getpid(), setting)
+        if greeting:
+            print(greeting, file=sys.stderr)
         daemon.run(lambda: configuration.check(found, listening))
     except (sockets.ListenError, LockedError) as error:
         print(f"gpuwatch: {error}", file=sys.stderr)
@@ -55,4 +62,6 @@ def serve(found: config.Config, *, verbose: bool, setting: str = sockets.SETTING
             raise
         print(f"gpuwatch: no further thread can be started: {LIMITS}", file=sys.stderr)
         return 1
+    finally:
+        sockets.remove(listening)
     return 0

@@ -7,7 +7,6 @@ example: gpuwatch status
 
 import argparse
 import json
-import shutil
 import sys
 import time
 from collections import Counter
@@ -15,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gpuwatch.cli import ask
-from gpuwatch.cli.usage import wrapped
+from gpuwatch.cli.usage import width, wrapped
 from gpuwatch.model.escape import printable
 from gpuwatch.model.silence import DAY
 
@@ -50,17 +49,13 @@ def run(args: argparse.Namespace) -> int:
 
     def talk() -> int:
         page = ask.granted(args, PLACE, ask.client(args).get("/api/v1/status")).json()
-        text = json.dumps(page, indent=1) if args.json else "\n".join(shown(lines(page, time.time()), width()))
+        columns = width() if sys.stdout is not None and sys.stdout.isatty() else 0  # who searches it finds a thing in one line
+        text = json.dumps(page, indent=1) if args.json else "\n".join(shown(lines(page, time.time()), columns))
         code = int(not well(page))
         print(text)
         return code
 
     return ask.conversation(PLACE, talk)
-
-
-def width() -> int:
-    """Return how wide the terminal is, 0 where there is none: who searches the page finds a thing in one line."""
-    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else 0
 
 
 def shown(page: Iterable[str], columns: int) -> Iterator[str]:

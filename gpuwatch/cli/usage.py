@@ -4,7 +4,7 @@ import argparse
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpuwatch.config.convert import nearest
 from gpuwatch.model.escape import printable
@@ -16,7 +16,7 @@ NARROWEST = 30
 
 
 def width() -> int:
-    """Return how wide help may be; argparse makes its own part of it as wide."""
+    """Return how wide a text may be: two columns less than the terminal, as argparse makes its own part of the help."""
     return max(NARROWEST, shutil.get_terminal_size().columns - 2)
 
 
@@ -45,6 +45,18 @@ def options_of(parser: argparse.ArgumentParser) -> list[str]:
 def mean(near: str | None) -> str:
     """Return what comes nearest as a question, "" where nothing does."""
     return f"; did you mean {near}?" if near else ""
+
+
+def one_of(names: Sequence[str]) -> Callable[[str], str]:
+    """Return what takes one of these words for a value of an option; argparse's own `choices` lists all and hints at none."""
+
+    def chosen(word: str) -> str:
+        if word in names:
+            return word
+        hint = mean(nearest(word[:40], names)) or f"; there are {', '.join(names)}"
+        raise argparse.ArgumentTypeError(f"there is no {printable(word, 40)}{hint}")
+
+    return chosen
 
 
 def no_command(word: str, commands: Iterable[str]) -> str:

@@ -114,6 +114,9 @@ def open_all(file: Path | None, where: Places) -> Loaded:
     if found.store.url and DATABASE.match(found.store.url) is None:  # what is there instead may be a secret, and is not shown
         problem = "expected a file of SQLite, such as sqlite:////var/lib/gpuwatch/gpuwatch.db"
         raise ConfigError(blame("store.url", origin, str(main)), "store.url", problem)
+    if found.http.socket and not Path(found.http.socket).is_absolute():  # from where we run depends on who starts us
+        problem = f'expected the whole path of a file, such as "/run/gpuwatch/gpuwatch.sock", found {shown(found.http.socket)}'
+        raise ConfigError(blame("http.socket", origin, str(main)), "http.socket", problem)
     size = len(found.http.socket.encode())
     if size > ADDRESS:
         problem = f"expected a path of at most {ADDRESS} bytes, the most that a socket can have, found one of {size}"

@@ -1,9 +1,10 @@
 """The sockets that HTTP listens on: our own, or those that systemd made and hands over."""
 
+import contextlib
 import errno
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from gpuwatch.config import ConfigError, Http, shown
@@ -12,6 +13,22 @@ BACKLOG = 512
 FIRST = 3  # the first descriptor that systemd passes (sd_listen_fds(3))
 PLACE = "configuration"
 SETTING = "[http] listen"
+
+
+class Own(socket.socket):
+    """A Unix socket that we have bound ourselves, whose file is ours to remove."""
+
+    file: tuple[Path, int, int] | None = None  # with device and inode, by which it is still the same
+
+    def remove(self) -> None:
+        """Remove the file, unless somebody has put another in its place."""
+        if self.file is None:
+            return
+        path, device, inode = self.file
+        with contextlib.suppress(OSError):  # it has gone, or its folder has: the next start replaces what is left
+            found = path.lstat()
+            if (found.st_dev, found.st_ino) == (device, inode):
+                path.unlink()
 
 
 class ListenError(Exception):
@@ -36,6 +53,13 @@ def sockets(http: Http, environ: Mapping[str, str], pid: int, setting: str = SET
             made.close()
         raise
     return found
+
+
+def remove(found: Iterable[socket.socket]) -> None:
+    """Remove the files of those sockets that we have bound ourselves: one that nobody listens on only misleads."""
+    for one in found:
+        if isinstance(one, Own):
+            one.remove()
 
 
 def address(text: str) -> tuple[str, int]:
@@ -111,19 +135,22 @@ def remedy(error: OSError, port: int, setting: str) -> str:
     return f"cannot listen: {error.strerror}"
 
 
-def listen_unix(path: Path) -> socket.socket:
+def listen_unix(path: Path) -> Own:
     """Listen on a Unix socket that every local user may connect to; a stale file is replaced, a living daemon is not.
 
     Raises ListenError.
     """
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made = Own(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         clear(path)
         made.bind(str(path))
+        there = path.lstat()
+        made.file = (path, there.st_dev, there.st_ino)
         path.chmod(0o666)  # who may change state is decided by peer credentials, not by the file's mode
         made.listen(BACKLOG)
     except OSError as error:  # a path beyond 107 bytes is an OSError without errno
+        made.remove()
         made.close()
         raise ListenError(f"{path}: cannot listen: {error.strerror or error}; set [http] socket to another path") from None
     except ListenError:

@@ -246,6 +246,45 @@ def test_check_warns_of_a_route_that_no_alert_gets_to(
     assert (words in capsys.readouterr().err) is not is_reached
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('every = "20s"', "nvml.every: 20 s is longer than every_normal, 10 s: raise that, too"),
+        ('every_slow = "5s"', "nvml.every_normal: 10 s is longer than every_slow, 5 s: raise that, too"),
+        ('every = "20s"\nevery_normal = "20s"', ""),
+        ('every = "2s"', ""),
+    ],
+)
+def test_check_warns_of_a_period_longer_than_that_of_what_changes_less_often(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    assert command(tmp_path, "check", f"[sources.nvml]\n{text}\n") == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "every" in line]
+    assert lines == ([f"warning: {tmp_path / 'gpuwatch.toml'}: sources.{said}"] if said else [])
+
+
+@pytest.mark.parametrize("receiver", ['min_severity = "critcal"', 'url_file = "/nowhere/url"', 'url_file = "FOLDER"'])
+def test_check_names_the_file_and_the_key_of_a_receiver(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], receiver: str
+) -> None:
+    url = "" if "url" in receiver else 'url = "https://x.example/"\n'
+    assert command(tmp_path, "check", f"{WEBHOOK}{url}{receiver.replace('FOLDER', str(tmp_path))}\n") == 2
+    key = receiver.partition(" ")[0]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{tmp_path / 'gpuwatch.toml'}: receivers[0].{key}: ")
+    assert line.endswith("did you mean critical?" if key == "min_severity" else ("No such file or directory", "regular file"))
+
+
+def test_the_file_may_be_named_without_its_option_but_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(tmp_path, "check", "") == 0
+    said, file = capsys.readouterr().out, str(tmp_path / "gpuwatch.toml")
+    assert (main(["config", "check", file]), capsys.readouterr().out) == (0, said)
+    assert main(["config", "check", file, "--config", file]) == 2
+    assert capsys.readouterr().err == "gpuwatch config: FILE: give the file once, here or by --config\n"
+    assert main(["config", "options", file]) == 2
+    assert capsys.readouterr().err == "gpuwatch config: FILE: `options` reads no file\n"
+
+
 def test_check_warns_of_a_warning_beyond_the_critical_alert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     numbers = '[rules.gpu_overheating]\nthreshold = 105\n[[rules.gpu_overheating.only]]\nmodel = "*3090*"\nthreshold = 101\n'
     assert command(tmp_path, "check", numbers) == 0

@@ -66,6 +66,7 @@ def test_the_demo_on_a_taken_port_or_a_wrong_one_names_its_own_option(capsys: py
             check=False,
         )
     assert (done.returncode, "set --listen to a free address" in done.stderr, "[http]" in done.stderr) == (1, True, False)
+    assert "gpuwatch status --socket" not in done.stderr  # nobody is sent to where nobody listens
     assert main(["demo", "--listen", "9850"]) == 2
     assert capsys.readouterr().err.startswith("gpuwatch demo: --listen: expected an address such as ")
 
@@ -117,6 +118,31 @@ def test_a_stale_socket_file_is_replaced(tmp_path: Path) -> None:
     assert path.is_socket()
     with listen_unix(path), socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
+
+
+def test_the_file_of_our_own_socket_goes_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "gpuwatch.sock"
+    with listen_unix(path) as ours:
+        sockets.remove([ours])
+        assert not path.exists()
+        sockets.remove([ours])
+
+
+def test_the_file_of_somebody_elses_socket_stays(tmp_path: Path) -> None:
+    path, kept = tmp_path / "gpuwatch.sock", tmp_path / "kept.sock"
+    with listen_unix(path) as ours, socket.socket(socket.AF_UNIX) as handed, socket.create_server(("127.0.0.1", 0)) as tcp:
+        path.rename(kept)  # its number is not given to another file meanwhile
+        handed.bind(str(path))
+        sockets.remove([ours, handed, tcp])
+        assert path.is_socket()
+
+
+def test_a_start_that_fails_leaves_no_socket_file(tmp_path: Path) -> None:
+    file, path = tmp_path / "gpuwatch.toml", tmp_path / "gpuwatch.sock"
+    file.write_text(f'[http]\nlisten = ""\nsocket = "{path}"\n[rules.none]\nenabled = false\n')
+    command = [sys.executable, "-m", "gpuwatch", "run", "--config", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stderr.startswith(f"{file}: "), path.exists()) == (2, True, False)
 
 
 def test_a_living_daemon_keeps_its_socket(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def test_sigterm_stops_it_and_leaves_no_process(tmp_path: Path) -> None:
         assert workers
         assert daemon.stop(5.0 + SLOWER) == 0
         until(lambda: all(gone(pid) for pid in workers), SLOWER)
+        assert not daemon.socket.exists()
     assert "stopped" in daemon.said()
 
 

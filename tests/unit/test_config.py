@@ -199,6 +199,11 @@ def test_conf_d_alone_is_enough(where: Places) -> None:
         ("[inventory]\ngpus = 1.5", "inventory.gpus: expected a whole number, found 1.5"),
         ('[sources.nvml]\nevry = "5s"', "sources.nvml.evry: is not a known key; did you mean every?"),
         ("[http]\nlisten = 9843", "http.listen: expected text, found 9843"),
+        (
+            '[http]\nsocket = "gpuwatch.sock"',
+            'http.socket: expected the whole path of a file, such as "/run/gpuwatch/gpuwatch.sock", found "gpuwatch.sock"',
+        ),
+        ("receivers = 3", "receivers: expected an array, found a value that is no text"),
         ("http = 1", "http: expected a table, found 1"),
         ("[inventory]\ngpus = -1", "inventory.gpus: expected a whole number of at least 0, found -1"),
         ('[store]\nmax_size = "2GB"', 'store.max_size: expected a size with a unit, such as "512MiB" or "2GiB", found "2GB"'),

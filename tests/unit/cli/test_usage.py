@@ -24,6 +24,14 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["status", "--jsno=1"], "gpuwatch status: error: there is no option --jsno; did you mean --json?"),
         (["history", "--zzz"], "gpuwatch history: error: there is no option --zzz; --help lists all"),  # METRIC lacks, too
         (["silence", "-x"], "gpuwatch silence: error: there is no option -x; --help lists all"),
+        (["config", "chek"], "gpuwatch config: error: argument {check,show,options}: there is no chek; did you mean check?"),
+        (
+            ["config", "x\x1b"],
+            "gpuwatch config: error: argument {check,show,options}: there is no x\\x1b; there are check, show, options",
+        ),
+        (["apt", "befor"], "gpuwatch apt: error: argument {before,after}: there is no befor; did you mean before?"),
+        (["read", "nvm"], "gpuwatch read: error: argument SOURCE: there is no nvm; did you mean nvml?"),
+        (["metrics", "--subject", "gup"], "gpuwatch metrics: error: argument --subject: there is no gup; did you mean gpu?"),
     ],
 )
 def test_a_word_that_is_not_known_is_named_with_what_comes_nearest(
