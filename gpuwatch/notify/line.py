@@ -17,7 +17,10 @@ DEADLINE = 15.0  # seconds for one attempt: name, connection, TLS, request and a
 CONNECT = 1 / 3  # share of the deadline for one address, and again for its TLS: 5 s of 15
 ADDRESSES = 4  # tried of one name
 LATER = ("httpcore", "anyio._backends._asyncio", "encodings.idna")  # by httpx 0.28, anyio 4 and Python's resolver
+OPTIONAL = frozenset({"anyio._backends._asyncio"})  # a name of its own: another version of anyio may have another
 BODY = 64 << 10  # bytes read of an answer
+
+log = logging.getLogger(__name__)
 
 
 class UnreachableError(Exception):
@@ -67,12 +70,15 @@ class Resolving(httpx.AsyncBaseTransport):
 
 
 class Line:
-    """One client for one channel. Used from one loop only."""
+    """One client for one channel. Used from one loop only; raises OSError where a part of httpx cannot be imported just now."""
 
     def __init__(self, tls: ssl.SSLContext, resolver: Resolver, deadline: float = DEADLINE) -> None:
         # Messages are rare: a connection of its own for each is never half closed by the other end.
         limits = httpx.Limits(max_connections=2, max_keepalive_connections=0)
-        inner = httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits)
+        try:
+            inner = httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits)
+        except ImportError as error:  # as where no descriptor is left: the caller tries again
+            raise OSError(str(error)) from error
         self._deadline = deadline
         self._client = httpx.AsyncClient(
             transport=Resolving(inner, resolver),
@@ -143,9 +149,16 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def prepare() -> None:
-    """Import what httpx and its parts import only when they send: the moment of an alert may be one without a free descriptor."""
+    """Import what httpx and its parts import only when they send: the moment of an alert may be one without a free descriptor.
+
+    What fails now is tried again by who needs it, and costs an attempt then: that is no reason to tell nobody of anything.
+    """
     for name in LATER:
-        importlib.import_module(name)
+        try:
+            importlib.import_module(name)
+        except (ImportError, OSError) as error:
+            if name not in OPTIONAL:
+                log.warning("messages cannot be sent as long as %s cannot be imported: %s", name, error)
 
 
 def hush() -> None:

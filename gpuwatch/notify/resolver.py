@@ -50,7 +50,7 @@ class Resolver:
             found = list(self._lookup(host)) or ResolveError("the name has no address")
         except socket.gaierror as error:
             found = ResolveError(f"name resolution failed: {error.strerror}")
-        except (OSError, UnicodeError) as error:
+        except (OSError, UnicodeError, LookupError, ImportError) as error:  # the last two: Python lacks its codec for names
             found = ResolveError(f"name resolution failed: {type(error).__name__}")
         try:
             asked.get_loop().call_soon_threadsafe(self._answered, host, asked, found)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -12,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from gpuwatch.notify.line import BODY, Line, Reply, UnreachableError, hush
+from gpuwatch.notify.line import BODY, Line, Reply, UnreachableError, hush, prepare
 from gpuwatch.notify.receivers.receiver import Request
 from gpuwatch.notify.resolver import Resolver
 from tests.fakes.certificate import Authority
@@ -281,6 +282,28 @@ def test_an_answer_that_comes_after_the_loop_has_ended_harms_nobody() -> None:
         if thread.name == "resolve":
             thread.join(PATIENCE)
     assert [thread.name for thread in threading.enumerate() if thread.name == "resolve"] == []
+
+
+@pytest.mark.parametrize("name", ["anyio._backends._asyncio", "httpcore", "encodings.idna"])
+def test_what_cannot_be_imported_ahead_is_said_where_it_is_needed_and_ends_nothing(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with monkeypatch.context() as inside:
+        inside.setitem(sys.modules, name, None)  # as Python marks what may not be imported
+        prepare()
+    said = [record.message.partition(" cannot be imported: ")[0] for record in caplog.records]
+    assert said == ([] if name.startswith("anyio") else [f"messages cannot be sent as long as {name}"])
+    prepare()
+    assert on_line(lambda line: line.post(to(receiver.url))).status == 200
+
+
+def test_a_line_that_lacks_a_part_of_httpx_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tls = ssl.create_default_context()
+    with monkeypatch.context() as inside:
+        inside.setitem(sys.modules, "httpcore", None)
+        with pytest.raises(OSError, match="httpcore"):  # for which the notifier waits, as for a descriptor
+            Line(tls, Resolver())
+    asyncio.run(Line(tls, Resolver()).close())
 
 
 def test_the_libraries_log_no_address(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
