@@ -13,6 +13,7 @@ from gpuwatch.model.view import Entry, View
 S = TypeVar("S", bound=msgspec.Struct)
 SOURCE = "derived"
 LEAP = 5.0  # seconds that one beat may take; more only where the beats before were long too
+STEP = 2.0  # seconds by which the wall clock goes its own way in one beat: it was set
 
 
 class Detector(Protocol[S]):
@@ -41,6 +42,8 @@ class Clockwork(msgspec.Struct):
     mono: float | None = None  # None: another process has ticked last, if any
     usual: float = 0.0  # how long the last beat took
     whole: float = 0.0  # since when no beat was missed: what has lasted for longer has a gap in it
+    offset: float | None = None  # of the wall clock from the monotonic one, which go together until the host starts anew
+    stepped: bool = False  # the wall clock was set since the last beat, of this process or of the one before
 
     def tick(self, wall: float, mono: float) -> bool:
         """Take the time of a beat; returns whether none was missed since the last one."""
@@ -49,6 +52,8 @@ class Clockwork(msgspec.Struct):
         is_whole = 0 <= passed <= longest
         self.wall, self.mono, self.usual = wall, mono, min(max(passed, 0.0), longest)
         self.now += self.usual
+        self.stepped = self.offset is not None and abs(wall - mono - self.offset) > STEP
+        self.offset = wall - mono
         if not is_whole:
             self.whole = self.now
         return is_whole

@@ -20,7 +20,7 @@ from gpuwatch.catalogue.process import (
     OOM_SUSPECTED,
     PROCESS_GPU,
 )
-from gpuwatch.detectors.detector import derived, measured
+from gpuwatch.detectors.detector import Clockwork, derived, measured
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.event import Event
 from gpuwatch.model.finding import Evidence, Findings
@@ -33,7 +33,6 @@ FULL = 0.97  # of the memory
 PART = 0.05  # of it that a process must have had: a small one does not fail for want of much
 BEFORE = 15.0  # seconds before the last list with the process in which the memory may have been full
 GAP = 60.0  # seconds between two lists beyond which nobody knows what happened between them
-STEP = 2.0  # seconds by which the wall clock goes its own way in one beat: it was set
 LIMIT = 4096  # processes that are remembered
 GPUS = 256  # GPUs that are remembered
 GONE = "gone"  # not in /proc any more, though the driver lists it
@@ -69,7 +68,7 @@ class State(msgspec.Struct):
     holders: dict[str, Last] = {}
     full: dict[str, Memory] = {}
     counts: dict[str, int] = {}
-    offset: float | None = None  # of the wall clock from the monotonic one
+    clock: Clockwork = msgspec.field(default_factory=Clockwork)
 
 
 class Ended:
@@ -87,8 +86,8 @@ class Ended:
         readings: list[Reading] = []
         evidence: dict[tuple[Target, Metric], Evidence] = {}
         events: list[Event] = []
-        before, state.offset = state.offset, view.now - view.mono
-        if before is not None and abs(state.offset - before) > STEP:
+        state.clock.tick(view.now, view.mono)
+        if state.clock.stepped:
             state.holders.clear()
             state.full.clear()
         present = dict(holders(view))

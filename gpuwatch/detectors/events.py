@@ -122,7 +122,10 @@ class Events:
 
 
 def placed(state: State, events: Iterable[Event], view: View) -> list[Event]:
-    """Return the events that can be told now, the oldest first, each with its GPU where it has one."""
+    """Return the events that can be told now: those that have a place, as they were heard of, then those waited for in vain.
+
+    The latter were heard of before the former, and are told without the GPU that nobody knows.
+    """
     found: list[Event] = []
     waiting: list[Unplaced] = []
     clock = state.clock.now

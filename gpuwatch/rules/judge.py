@@ -113,15 +113,8 @@ def unsupported(condition: Condition, look: Look) -> bool:
     )
 
 
-def witness(condition: Condition, look: Look) -> tuple[float | None, float | None]:
-    """Return both sides of the first comparison that holds, else of the first that has data: the numbers for people."""
-    found: tuple[float | None, float | None] = (None, None)
-    for comparison in comparisons(condition):
-        sides = amount(comparison.left, look), amount(comparison.right, look)
-        if None in sides:
-            continue
-        if holds(comparison, look):
-            return sides
-        if found == (None, None):
-            found = sides
-    return found
+def witness(condition: Condition, look: Look) -> Comparison | None:
+    """Return the first comparison that holds, else the first that has data, None where none has: its numbers are for people."""
+    verdicts = [(comparison, holds(comparison, look)) for comparison in comparisons(condition)]
+    holding = (comparison for comparison, verdict in verdicts if verdict)
+    return next(holding, next((comparison for comparison, verdict in verdicts if verdict is not None), None))

@@ -12,8 +12,8 @@ from gpuwatch.model.metric import Metric
 from gpuwatch.model.target import Target
 from gpuwatch.model.view import View
 from gpuwatch.rules.alert import Alert, Facts
-from gpuwatch.rules.judge import Look, witness
-from gpuwatch.rules.language import metrics
+from gpuwatch.rules.judge import Look, amount, witness
+from gpuwatch.rules.language import Comparison, Number, Value, metrics
 from gpuwatch.rules.rule import Step
 from gpuwatch.rules.text import lasted, where
 
@@ -41,17 +41,19 @@ def told(alert: Alert, before: AlertState, severity: Severity, beat: Beat, look:
     elif after is AlertState.INACTIVE:  # how it was measured in its time says nothing of how it is now
         alert.facts = replace(alert.facts, measured={}, sides={})
     known = alert.facts = facts(alert, severity, look, beat.evidence)
-    numbers = {**known.measured, **step_of(alert, severity).parameters, **known.sides, **known.numbers}
+    parameters = step_of(alert, severity).parameters
+    numbers = {**known.measured, **parameters, **known.sides, **known.numbers}
+    named = {**numbers, **{name: parameters[name] for name in SIDES if name in parameters}}  # a text means what its step calls so
     words = {**known.otherwise, **known.words, "where": where(alert.target)}
     if because:
         words[ENDED] = because
     if after is AlertState.INACTIVE:
         words["lasted"] = lasted(wall - alert.since)
-        summary = rule.resolved.fill(numbers, words) + (f" ({because})" if because else "")
+        summary = rule.resolved.fill(named, words) + (f" ({because})" if because else "")
     elif after is AlertState.STALE and alert.summary:
         summary = alert.summary
     else:
-        summary = alert.summary = rule.summaries.get(severity, rule.summary).fill(numbers, words)
+        summary = alert.summary = rule.summaries.get(severity, rule.summary).fill(named, words)
     return Transition(
         rule=rule.name,
         target=alert.target,
@@ -73,8 +75,10 @@ def facts(alert: Alert, severity: Severity, look: Look, evidence: EvidenceOf) ->
     A word that a detector leaves empty is what it says: of another story than before there may be no more to tell.
     """
     known, when = alert.facts, step_of(alert, severity).when
-    measured = {metric.id: value for metric, value in look.values.items() if metric.id in alert.rule.fields}
-    sides = {name: side for name, side in zip(SIDES, witness(when, look), strict=True) if side is not None}
+    comparison = witness(when, look)
+    sides = {} if comparison is None else sides_of(comparison, look)
+    shown = alert.rule.fields if comparison is None else alert.rule.fields | compared(comparison)
+    measured = {metric.id: value for metric, value in look.values.items() if metric.id in shown}
     numbers, words, otherwise = dict(known.numbers), dict(known.words), dict(known.otherwise)
     for metric in metrics(when):
         found = evidence.get((alert.target, metric))
@@ -83,6 +87,21 @@ def facts(alert: Alert, severity: Severity, look: Look, evidence: EvidenceOf) ->
             words |= found.words
             otherwise |= found.otherwise
     return Facts({**known.measured, **measured}, sides or known.sides, numbers, words, otherwise)
+
+
+def sides_of(comparison: Comparison, look: Look) -> dict[str, float]:
+    """Return the two sides of a comparison by their names: the value is what was measured, on whichever side a rule has it."""
+    sides = (comparison.left, comparison.right)
+    if isinstance(comparison.left, Number):
+        sides = (comparison.right, comparison.left)
+    numbers = ((name, amount(side, look)) for name, side in zip(SIDES, sides, strict=True))
+    return {name: number for name, number in numbers if number is not None}
+
+
+def compared(comparison: Comparison) -> frozenset[str]:
+    """Return the ids of two metrics that are compared with each other, so that each is told by its own name, too."""
+    left, right = comparison.left, comparison.right
+    return frozenset({left.metric.id, right.metric.id}) if isinstance(left, Value) and isinstance(right, Value) else frozenset()
 
 
 def recalled(alert: Alert, incident: Incident) -> Facts:

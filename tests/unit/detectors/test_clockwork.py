@@ -37,3 +37,16 @@ def test_of_a_restart_only_the_wall_clock_tells(mono: float, away: float, moved:
     assert (clock.tick(WALL + 1 + away, mono), clock.now) == (whole, 1.0 + moved)
     assert clock.tick(WALL + 5_000, mono + 1)
     assert clock.now == 2.0 + moved
+
+
+@pytest.mark.parametrize(("step", "stepped"), [(25.0, True), (-25.0, True), (2.5, True), (1.5, False), (-1.5, False)])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_it_says_that_the_wall_clock_was_set_also_while_nobody_looked(step: float, stepped: bool, restarted: bool) -> None:
+    clock = after((WALL, 500.0), (WALL + 1, 501.0))
+    assert not clock.stepped
+    if restarted:
+        clock.mono = None
+    clock.tick(WALL + 60 + step, 560.0)
+    assert clock.stepped is stepped
+    clock.tick(WALL + 61 + step, 561.0)
+    assert not clock.stepped

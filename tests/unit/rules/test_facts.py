@@ -94,6 +94,44 @@ def test_the_next_alert_begins_with_nothing_of_the_last(tmp_path: Path) -> None:
     assert (again.after, again.summary) == (AlertState.FIRING, "unknown; unknown; unknown; unknown W, unknown C, 1 of 1")
 
 
+PAIRS = """
+[a]
+subject = "gpu"
+summary = "{value:g} against {threshold:g}"
+[[a.step]]
+severity = "critical"
+when = "WHEN"
+"""
+CORE_ID, POWER_ID, LIMIT_ID = gpu.TEMPERATURE["core"].id, gpu.POWER.id, gpu.POWER_LIMIT["enforced"].id
+
+
+@pytest.mark.parametrize(
+    ("when", "values", "summary", "numbers"),
+    [
+        (  # two metrics: each has its own name, too
+            f"{POWER_ID} > {LIMIT_ID}",
+            {gpu.POWER: 312.0, gpu.POWER_LIMIT["enforced"]: 300.0},
+            "312 against 300",
+            {"value": 312.0, "threshold": 300.0, POWER_ID: 312.0, LIMIT_ID: 300.0},
+        ),
+        (f"60 < {CORE_ID}", CORE, "61 against 60", {"value": 61.0, "threshold": 60.0}),  # what was measured is the value
+        (  # the text means the number that its step calls so, whatever else holds
+            f"{POWER_ID} > {LIMIT_ID} or {CORE_ID} > threshold\nthreshold = 85",
+            CORE | {gpu.POWER: 312.0, gpu.POWER_LIMIT["enforced"]: 300.0},
+            "312 against 85",
+            {"value": 312.0, "threshold": 300.0, POWER_ID: 312.0, LIMIT_ID: 300.0},
+        ),
+    ],
+)
+def test_each_side_of_a_condition_is_told(
+    tmp_path: Path, when: str, values: dict[Metric, float], summary: str, numbers: dict[str, float]
+) -> None:
+    condition, _, parameters = when.partition("\n")
+    text = PAIRS.replace("WHEN", condition) + parameters
+    (fired,) = heard(tmp_path, {0: (values, None)}, 5, text)
+    assert (fired.summary, fired.numbers) == (summary, numbers)
+
+
 @pytest.mark.parametrize("after", [0.5, 2.5, 8.0])
 @pytest.mark.parametrize("down", [1.0, 300.0])
 def test_a_driver_that_goes_after_a_gpu_leaves_its_alert_as_it_was(tell: Tell, after: float, down: float) -> None:
