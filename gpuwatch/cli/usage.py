@@ -6,8 +6,8 @@ import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from gpuwatch.config.convert import nearest
 from gpuwatch.model.escape import printable
+from gpuwatch.model.nearest import hint, nearest
 
 NEGATIVE = re.compile(r"-\d\S*", re.ASCII)
 OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
@@ -42,19 +42,14 @@ def options_of(parser: argparse.ArgumentParser) -> list[str]:
     return ["--help", *OPTION.findall(parser.format_usage())]
 
 
-def mean(near: str | None) -> str:
-    """Return what comes nearest as a question, "" where nothing does."""
-    return f"; did you mean {near}?" if near else ""
-
-
 def one_of(names: Sequence[str]) -> Callable[[str], str]:
     """Return what takes one of these words for a value of an option; argparse's own `choices` lists all and hints at none."""
 
     def chosen(word: str) -> str:
         if word in names:
             return word
-        hint = mean(nearest(word[:40], names)) or f"; there are {', '.join(names)}"
-        raise argparse.ArgumentTypeError(f"there is no {printable(word, 40)}{hint}")
+        near = hint(word[:40], names) or f"; there are {', '.join(names)}"
+        raise argparse.ArgumentTypeError(f"there is no {printable(word, 40)}{near}")
 
     return chosen
 
@@ -63,7 +58,7 @@ def no_command(word: str, commands: Iterable[str]) -> str:
     """Say that this is no command, and which comes nearest."""
     if word.startswith("-"):
         return no_option(word, FIRST, " before the command")
-    return f"there is no command {printable(word, 40)}{mean(nearest(word[:40], commands)) or '; `gpuwatch --help` lists all'}"
+    return f"there is no command {printable(word, 40)}{hint(word[:40], commands) or '; `gpuwatch --help` lists all'}"
 
 
 def unknown_option(words: Sequence[str], options: Sequence[str]) -> str:
@@ -81,7 +76,8 @@ def unknown_option(words: Sequence[str], options: Sequence[str]) -> str:
 def no_option(name: str, options: Sequence[str], where: str = "") -> str:
     """Say that this is no option, and which comes nearest."""
     near = nearest(name[:40].lstrip("-"), [option.removeprefix("--") for option in options])  # dashes alone are not near
-    return f"there is no option {printable(name, 40)}{where}{mean(near and f'--{near}') or '; --help lists all'}"
+    asked = f"; did you mean --{near[0]}?" if near else "; --help lists all"
+    return f"there is no option {printable(name, 40)}{where}{asked}"
 
 
 def joined(words: Sequence[str]) -> list[str]:

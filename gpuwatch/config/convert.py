@@ -1,6 +1,6 @@
 """A table of TOML -> its struct, key by key: every error names the file, the key, what was found and what was expected."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -9,6 +9,7 @@ import msgspec
 
 from gpuwatch.config.section import ConfigError, Least
 from gpuwatch.model.misfit import expected
+from gpuwatch.model.nearest import hint
 from gpuwatch.model.quantity import Duration, Size, duration, size
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -69,8 +70,8 @@ def words_of(hint: object) -> list[str]:
 
 def among(words: list[str], value: object, name: str) -> str:
     """Say which words a field takes and what was found; in a receiver that is hinted at only where it is close to a word."""
-    near = nearest(value, words) if isinstance(value, str) else None
-    return f"expected one of {', '.join(words)}, found {shown(value, name)}" + (f"; did you mean {near}?" if near else "")
+    near = hint(value, words) if isinstance(value, str) else ""
+    return f"expected one of {', '.join(words)}, found {shown(value, name)}{near}"
 
 
 def from_text(kind: type, value: object) -> Duration | Size:
@@ -98,15 +99,7 @@ def shown(value: object, name: str = "") -> str:
 
 def unknown(key: str, known: Mapping[str, object]) -> str:
     """Say that a key is unknown, with the nearest known name."""
-    near = nearest(key, known)
-    return "is not a known key" + (f"; did you mean {near}?" if near else f"; known are {', '.join(sorted(known))}")
-
-
-def nearest(found: str, known: Iterable[str]) -> str | None:
-    """Return the known name that somebody may have meant."""
-    import difflib  # noqa: PLC0415 - only a mistake needs it, and each worker reads a configuration
-
-    return next(iter(difflib.get_close_matches(found, known, n=1, cutoff=0.5)), None)
+    return "is not a known key" + (hint(key, known) or f"; known are {', '.join(sorted(known))}")
 
 
 def blame(name: str, origin: Mapping[str, Path], main: str) -> str:

@@ -1,11 +1,11 @@
 """What alerts of this host can be called by: what routes and silences may ask for, checked where they are made."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from gpuwatch.model.alert import Severity
+from gpuwatch.model.nearest import hint, nearest
 
 ALWAYS = ("rule", "severity", "host")  # labels of every alert
 SEVERITIES = tuple(severity.value for severity in Severity)
@@ -35,12 +35,11 @@ class Naming(msgspec.Struct, frozen=True):
 
 def no_severity(found: str) -> str:
     """Say that this is no severity, and which there are."""
-    close = difflib.get_close_matches(found, SEVERITIES, n=1, cutoff=0.5)
-    return f'expected one of {", ".join(SEVERITIES)}, found "{found}"' + (f"; did you mean {close[0]}?" if close else "")
+    return f'expected one of {", ".join(SEVERITIES)}, found "{found}"{hint(found, SEVERITIES)}'
 
 
 def near(found: str, known: Iterable[str]) -> str:
     """Return the nearest known names, or all of them."""
     names = sorted(known)
-    close = difflib.get_close_matches(found, names, n=3, cutoff=0.5)
+    close = nearest(found, names, 3)
     return f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(names)}"

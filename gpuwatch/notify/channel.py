@@ -1,6 +1,5 @@
 """Who can be told, and who hears of what: receivers and routes of the configuration, checked."""
 
-import difflib
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ import msgspec
 from gpuwatch.config import Config, ConfigError, Route, convert
 from gpuwatch.model.alert import Incident, Severity
 from gpuwatch.model.naming import SEVERITIES, Naming, no_severity
+from gpuwatch.model.nearest import nearest
 from gpuwatch.notify.receivers import RECEIVERS
 from gpuwatch.notify.receivers.receiver import HttpReceiver, Keys, MistakeError, Options
 from gpuwatch.notify.receivers.secret import content
@@ -150,5 +150,5 @@ def check_route(route: Route, channels: Mapping[str, Channel], place: str, head:
 def hint(name: str, known: Iterable[str]) -> str:
     """Return the nearest known name, or all of them. The name found is not in it: under `receivers` it may be a secret."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = nearest(name, names)
     return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}" if names else "there is none"

@@ -4,7 +4,6 @@ A and B are a metric id of the rule's subject, a number (with a unit where the o
 parameter of the step, `increase(id, window)`, `age(id)` or `absent(id)`; nothing else. `and` binds closer than `or`.
 """
 
-import difflib
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -13,6 +12,7 @@ import msgspec
 
 from gpuwatch import catalogue
 from gpuwatch.model.metric import Kind, Metric, Subject
+from gpuwatch.model.nearest import hint
 from gpuwatch.model.quantity import BYTES, DURATION, SECONDS, SIZE, duration, size
 
 TOKEN = re.compile(r"\s*(?:(-?\d+(?:\.\d+)?(?:[A-Za-z]+)?)|([A-Za-z_][A-Za-z0-9_]*)|(>=|<=|==|!=|>|<|\(|\)|,))")
@@ -101,12 +101,6 @@ def number(found: object) -> Number:
     if isinstance(found, str) and SIZE.fullmatch(found):
         return Number(float(size(found)), "bytes")
     raise ValueError('expected a number, a duration such as "30s" or a size such as "512MiB"')
-
-
-def nearest(name: str, known: Collection[str]) -> str:
-    """Return "; did you mean ..." for the nearest known name, else nothing."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def comparisons(condition: Condition) -> Iterator[Comparison]:
@@ -245,7 +239,7 @@ class Parser:
             return Parameter(token)
         if token in self.ids:
             return Value(self.ids[token])
-        near = nearest(token, {*self.ids, *self.parameters})
+        near = hint(token, {*self.ids, *self.parameters})
         raise ValueError(f'"{token}" is neither a metric of {self.subject.name} nor a parameter of this step{near}')
 
     def number(self, token: str) -> Number:
@@ -261,7 +255,7 @@ class Parser:
         """Parse the arguments of increase, age or absent, after the bracket."""
         token = self.next("a metric")
         if token not in self.ids:
-            raise ValueError(f'"{token}" is no metric of {self.subject.name}{nearest(token, self.ids)}')
+            raise ValueError(f'"{token}" is no metric of {self.subject.name}{hint(token, self.ids)}')
         metric = self.ids[token]
         operand: Operand = Absent(metric)
         if name == "age":

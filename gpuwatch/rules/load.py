@@ -15,8 +15,9 @@ from gpuwatch.catalogue import derived
 from gpuwatch.config import ConfigError, read, shown
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.metric import Metric, Subject
+from gpuwatch.model.nearest import hint
 from gpuwatch.rules.judge import compiled
-from gpuwatch.rules.language import Condition, Number, Parameter, bind, comparisons, metrics, nearest, number, parse
+from gpuwatch.rules.language import Condition, Number, Parameter, bind, comparisons, metrics, number, parse
 from gpuwatch.rules.rule import Only, Rule, Step
 from gpuwatch.rules.step import Timing
 from gpuwatch.rules.text import Template, template
@@ -68,7 +69,7 @@ def load(folder: Path, overrides: Mapping[str, Any], name: str) -> tuple[Rule, .
             tables[rule] = place, as_table(table, place)
     for rule in overrides:
         if rule not in tables:
-            raise Place(name, f"rules.{rule}").error(f"is not a known rule{nearest(rule, tables)}")
+            raise Place(name, f"rules.{rule}").error(f"is not a known rule{hint(rule, tables)}")
     rules = (
         build(rule, table, place, as_table(overrides.get(rule, {}), Place(name, f"rules.{rule}")), Place(name, f"rules.{rule}"))
         for rule, (place, table) in tables.items()
@@ -86,7 +87,7 @@ def build(name: str, table: Mapping[str, Any], place: Place, over: Mapping[str, 
     known_keys(table, RULE_KEYS, place)
     subject = catalogue.SUBJECTS.get(text(table, "subject", place))
     if subject is None:
-        near = nearest(table["subject"], catalogue.SUBJECTS)
+        near = hint(table["subject"], catalogue.SUBJECTS)
         raise place.at("subject").error(f"{shown(table['subject'])} is not a subject{near}")
     steps = table.get("step")
     if not isinstance(steps, list) or not steps:
@@ -129,7 +130,7 @@ def draft(table: Mapping[str, Any], subject: Subject, place: Place) -> Draft:
     used = {side.name for side in sides if isinstance(side, Parameter)}
     for key in parameters:
         if key not in used:
-            raise place.at(key).error(f"is not a known key, and `when` does not name it{nearest(key, STEP_KEYS)}")
+            raise place.at(key).error(f"is not a known key, and `when` does not name it{hint(key, STEP_KEYS)}")
     empty = Draft(place=place, severity=Severity(severity), when=when, parameters=parameters)
     settings = {key: table[key] for key in ("clear", "share", *TIMES) if key in table}
     return change(empty, settings, place)
@@ -161,7 +162,7 @@ def change(step: Draft, settings: Mapping[str, Any], place: Place) -> Draft:
                 clear[key] = Number(clear[key].value + after.value - before.value, after.unit)
         elif key != "clear":
             known = (*parameters, "clear", "share", *TIMES, *SEVERITIES, "only", "enabled")
-            raise where.error(f"is not a known key{nearest(key, known) or '; known are ' + ', '.join(known)}")
+            raise where.error(f"is not a known key{hint(key, known) or '; known are ' + ', '.join(known)}")
     if "clear" in settings:
         clear = clear_levels(settings["clear"], step, place.at("clear"))
     return replace(step, place=place, parameters=parameters, clear=clear, share=share, times=times)
@@ -283,7 +284,7 @@ def named_metric(name: str, subject: Subject, place: Place) -> Metric:
         raise place.error(f'"{head}" is not a subject with a single target')
     ids = {metric.id: metric for metric in catalogue.of(owner)}
     if identifier not in ids:
-        raise place.error(f'"{identifier}" is not a metric of {owner.name}{nearest(identifier, ids)}')
+        raise place.error(f'"{identifier}" is not a metric of {owner.name}{hint(identifier, ids)}')
     return ids[identifier]
 
 
@@ -314,7 +315,7 @@ def known_keys(table: Mapping[str, Any], known: tuple[str, ...], place: Place) -
     """Refuse keys that mean nothing."""
     for key in table:
         if key not in known:
-            raise place.at(key).error(f"is not a known key{nearest(key, known) or '; known are ' + ', '.join(known)}")
+            raise place.at(key).error(f"is not a known key{hint(key, known) or '; known are ' + ', '.join(known)}")
 
 
 def text(table: Mapping[str, Any], key: str, place: Place, default: str | None = None) -> str:

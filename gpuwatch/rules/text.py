@@ -7,8 +7,8 @@ from string import Formatter
 import msgspec
 
 from gpuwatch.model.escape import printable
+from gpuwatch.model.nearest import hint
 from gpuwatch.model.target import Target
-from gpuwatch.rules.language import nearest
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 SPEC = re.compile(r",?(?:\.\d)?[fg%]?")
@@ -55,7 +55,7 @@ def template(text: str, known: Collection[str]) -> Template:
         if not NAME.fullmatch(name) or conversion or not SPEC.fullmatch(spec or ""):
             raise ValueError(f"{{{name}}}: a field is a name and at most a number's format, such as {{value:.0f}}")
         if name not in known:
-            near = nearest(name, known) or f"; known are {', '.join(sorted(known))}"
+            near = hint(name, known) or f"; known are {', '.join(sorted(known))}"
             raise ValueError(f"{{{name}}} is not known here{near}")
         parts.append((literal, name, spec or ""))
     return Template(text, tuple(parts))
