@@ -8,7 +8,9 @@ example: gpuwatch demo, and in another terminal: curl -s localhost:9843/metrics
 """
 
 import argparse
+import socket
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -53,7 +55,18 @@ def run(args: argparse.Namespace) -> int:
             store=config.Store(url=f"sqlite:///{where.state / 'gpuwatch.db'}"),
             sources=config.Sources(simulated=simulated),
         )
-        page = f"http://{args.listen}/metrics, " if args.listen else ""
-        greeting = f"gpuwatch demo: {page}gpuwatch status --socket {http.socket}"
+
+        def greeting(listening: Sequence[socket.socket]) -> str:
+            return f"gpuwatch demo: {page(args.listen, listening)}gpuwatch status --socket {http.socket}"
+
         with blaming(loaded):
             return serve(demo, verbose=args.verbose, setting="--listen", greeting=greeting)
+
+
+def page(listen: str, listening: Sequence[socket.socket]) -> str:
+    """Return where the page is, with the port that it got; "" where it is over no TCP."""
+    ports = [one.getsockname()[1] for one in listening if one.family != socket.AF_UNIX]
+    if not (listen and ports):
+        return ""
+    host = sockets.address(listen)[0] or "localhost"
+    return f"http://{f'[{host}]' if ':' in host else host}:{ports[0]}/metrics, "

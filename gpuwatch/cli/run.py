@@ -8,12 +8,15 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Callable, Sequence
 
 from gpuwatch import config, daemon
 from gpuwatch.cli import config as configuration
 from gpuwatch.export import sockets
 from gpuwatch.stderr import log_to_stderr
 from gpuwatch.store import LockedError
+
+Greeting = Callable[[Sequence[socket.socket]], str]
 
 NO_THREAD = "can't start new thread"  # what CPython says; it has no class of its own for it
 LIMITS = "a limit is met, of processes (ulimit -u, TasksMax=) or of memory (ulimit -v, LimitAS=)"
@@ -40,10 +43,10 @@ def run(args: argparse.Namespace) -> int:
     os._exit(code)
 
 
-def serve(found: config.Config, *, verbose: bool, setting: str = sockets.SETTING, greeting: str = "") -> int:
+def serve(found: config.Config, *, verbose: bool, setting: str = sockets.SETTING, greeting: Greeting | None = None) -> int:
     """Listen, take the store, then run the daemon; 1 where either is somebody else's. `setting` names the TCP address.
 
-    `greeting` is said once we listen. The file of our socket is gone at the end, however that comes about.
+    What `greeting` makes of the sockets is said once we listen. The file of our socket is gone at the end, however it comes.
     """
     log_to_stderr(level=logging.DEBUG if verbose else logging.INFO)
     for noisy in ("httpx", "httpcore", "apscheduler", "asyncio"):
@@ -51,8 +54,8 @@ def serve(found: config.Config, *, verbose: bool, setting: str = sockets.SETTING
     listening: list[socket.socket] = []
     try:
         listening += sockets.sockets(found.http, os.environ, os.getpid(), setting)
-        if greeting:
-            print(greeting, file=sys.stderr)
+        if greeting is not None:
+            print(greeting(listening), file=sys.stderr)
         daemon.run(lambda: configuration.check(found, listening))
     except (sockets.ListenError, LockedError) as error:
         print(f"gpuwatch: {error}", file=sys.stderr)

@@ -1,5 +1,6 @@
 """The sockets that HTTP listens on: taken ports, stale files, and what systemd hands over."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.cli import main
+from gpuwatch.cli import demo, main
 from gpuwatch.client import Client
 from gpuwatch.config import ConfigError, Http
 from gpuwatch.export import sockets
@@ -69,6 +70,17 @@ def test_the_demo_on_a_taken_port_or_a_wrong_one_names_its_own_option(capsys: py
     assert "gpuwatch status --socket" not in done.stderr  # nobody is sent to where nobody listens
     assert main(["demo", "--listen", "9850"]) == 2
     assert capsys.readouterr().err.startswith("gpuwatch demo: --listen: expected an address such as ")
+
+
+@pytest.mark.parametrize(
+    ("listen", "said"), [("127.0.0.1:0", "http://127.0.0.1:{}/metrics, "), (":0", "http://localhost:{}/metrics, "), ("", "")]
+)
+def test_the_demo_says_at_which_port_its_page_is(tmp_path: Path, listen: str, said: str) -> None:
+    made = sockets.sockets(Http(listen=listen, socket=str(tmp_path / "a.sock")), {}, os.getpid())
+    with contextlib.ExitStack() as stack:
+        for one in made:
+            stack.enter_context(one)
+        assert demo.page(listen, made) == said.format(made[0].getsockname()[1] if listen else "")
 
 
 def test_an_address_that_this_host_does_not_have_is_said(taken: int) -> None:
