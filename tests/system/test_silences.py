@@ -99,7 +99,9 @@ def by_host_label(folder: Path) -> None:
     config = '[host]\nname = "vision-07"\nlabels = { rack = "A3" }\n'
     with Receiver() as receiver, GpuServer(folder, gpus=2, receiver=receiver, config=config) as server:
         server.wait_up(2)
-        silence(server.daemon, "--for", "1h", "rack=B1")
+        refused = gpuwatch("gpuwatch", server.daemon, "silence", "--for", "1h", "rack=B1")
+        assert (refused.returncode, refused.stderr.partition("LABEL=VALUE: ")[2]) == (2, "this host has rack=A3, not B1\n")
+        silence(server.daemon, "--for", "1h", "rack=A3", "gpu=0")
         identity = silence(server.daemon, "--for", "1h", "rack=A3")
         server.nvml.lose(1)
         server.daemon.until(dropped)
