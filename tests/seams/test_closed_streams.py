@@ -23,7 +23,7 @@ def test_a_log_from_a_closed_standard_input_is_the_callers_mistake() -> None:
 
 def test_a_closed_standard_output_costs_the_output_only(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    log.write_text("")
+    log.write_text("[    1.0] Linux version 6.8.0\n")
     done = shell(f"events --file {log} >&-")
     assert (done.returncode, done.stderr) == (0, "")
 
