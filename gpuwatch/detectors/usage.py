@@ -112,7 +112,7 @@ class Usage:
     """
 
     name = "usage"
-    version = 1
+    version = 2  # in 1, `seen` was of the wall clock
 
     def __init__(self, period: float, users: int, jobs: int) -> None:
         self.period, self.users, self.jobs = period, users, jobs

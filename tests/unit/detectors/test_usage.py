@@ -9,7 +9,8 @@ from gpuwatch.catalogue import process as catalogue
 from gpuwatch.catalogue.gpu import GPU, MEMORY_SIZE, POWER, UTILIZATION
 from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_SM_ACTIVE
 from gpuwatch.catalogue.process import GPU_IDLE_ALLOCATED, GPU_PROCESSES, JOB_GPU, PROCESS_GPU, USER_GPU
-from gpuwatch.detectors.usage import KEPT, LINGER, OTHER, State, Usage
+from gpuwatch.detectors import Runner
+from gpuwatch.detectors.usage import KEPT, LINGER, OTHER, Account, Book, State, Usage
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.target import Target
@@ -397,3 +398,11 @@ def test_the_energy_of_a_card_that_tells_no_power_is_not_known() -> None:
     host.power = 300.0
     host.go_on(2)
     assert host.user("ann", "energy") == 600.0
+
+
+def test_books_in_which_the_wall_clock_stands_are_not_gone_on_with() -> None:
+    """Version 1: an account that was seen "in the future" of our own clock would have its series for ever."""
+    books = State({uuid(0): Book(START, START, jobs={"1": Account({"job": "train"}, seen=START, held=5.0)})})
+    runner = Runner([Usage(1.0, 3, 3)])
+    runner.restore({"usage": (1, msgspec.msgpack.encode(books))}.get)
+    assert runner.states["usage"] == State()
