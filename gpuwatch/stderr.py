@@ -35,7 +35,7 @@ class Stderr(logging.Handler):
         try:
             line = self._line(record)
         except Exception:  # noqa: BLE001 - whatever the arguments of a line do when they are written
-            line = f"a log line that cannot be written: {record.msg!r:.400}\n".encode("utf-8", "backslashreplace")
+            line = f"a log line that cannot be written: {_shown(record.msg):.400}\n".encode("utf-8", "backslashreplace")
         with self._changed:
             if len(self._lines) >= LIMIT or not self._has_thread():
                 self._lost += 1
@@ -72,7 +72,8 @@ class Stderr(logging.Handler):
 
     def _say_lost(self) -> None:
         if self._lost:
-            words = f"{self._lost} log lines are missing here: they could not be written"
+            lines = "1 log line is missing here: it" if self._lost == 1 else f"{self._lost} log lines are missing here: they"
+            words = f"{lines} could not be written"
             notice = logging.makeLogRecord({"msg": words, "levelno": logging.WARNING, "levelname": "WARNING"})
             self._give(self._line(notice), self._lost)
             self._lost = 0
@@ -105,6 +106,14 @@ class Stderr(logging.Handler):
             except OSError:  # a disk that is full, a reader that has gone
                 return False
         return True
+
+
+def _shown(message: object) -> str:
+    """Return a message as it is written in code, or of what kind it is, where it raises even then."""
+    try:
+        return repr(message)
+    except Exception:  # noqa: BLE001 - whatever the message of a line does when it is written
+        return f"a {type(message).__name__}"
 
 
 def log_to_stderr(name: str = "", *, level: int = logging.INFO) -> None:

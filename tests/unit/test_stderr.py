@@ -77,8 +77,11 @@ def test_a_disk_that_is_full_costs_the_lines_and_says_so_once_there_is_room(tmp_
     handler.emit(line("first"))
     handler.emit(line("second"))
     os.close(target)
-    words = f"{lost} log lines are missing here: they could not be written"
-    assert (tmp_path / "log").read_text().splitlines() == [words, "first", "second"]
+    words = {
+        1: "1 log line is missing here: it could not be written",
+        3: "3 log lines are missing here: they could not be written",
+    }
+    assert (tmp_path / "log").read_text().splitlines() == [words[lost], "first", "second"]
 
 
 def test_a_pipe_that_somebody_made_nonblocking_loses_nothing() -> None:
@@ -123,6 +126,12 @@ def test_a_line_that_cannot_be_made_is_said_and_raises_nothing(tmp_path: Path, t
     assert (tmp_path / "log").read_text() == f"a log line that cannot be written: '{text}'\n"
 
 
+def test_a_line_whose_very_message_raises_is_said_by_its_kind(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as file:
+        Stderr(file.fileno()).handle(logging.makeLogRecord({"msg": Unprintable()}))
+    assert (tmp_path / "log").read_text() == "a log line that cannot be written: a Unprintable\n"
+
+
 def test_a_system_without_a_thread_to_spare_costs_the_lines_until_it_has_one(tmp_path: Path) -> None:
     script = f"""
 import logging, resource, sys, threading
@@ -138,4 +147,4 @@ threading.Thread.start = start
 handler.handle(logging.makeLogRecord({{"msg": "written"}}))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=True)
-    assert done.stderr.splitlines() == ["1 log lines are missing here: they could not be written", "written"]
+    assert done.stderr.splitlines() == ["1 log line is missing here: it could not be written", "written"]
