@@ -120,6 +120,7 @@ class Case:
         self.gpu = Gpu(library, SystemClock(), Identity(key="GPU-1", address=None, info={}), 0, Config())
         self.gpu.handle = object()
         self.watch = Watch(library, self.gpu, SystemClock(), self.desk)
+        assert self.watch.begin()
 
     def give_up(self) -> None:
         """Take the handle away."""

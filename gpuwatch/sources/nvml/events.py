@@ -57,7 +57,9 @@ class Events:
                     watch = None
                 hangs_on = any(old.gpu.identity.key == key for old in self._old)  # else each opening would add a thread for ever
                 if watch is None and gpu.handle is not None and not hangs_on and gpu.stuck() < PATIENCE:
-                    self._watches[key] = Watch(library, gpu, self._clock, self)
+                    watch = Watch(library, gpu, self._clock, self)
+                    if watch.begin():
+                        self._watches[key] = watch
             for watch in (*self._watches.values(), *self._old):
                 self._note(watch, now)
 

@@ -29,11 +29,10 @@ log = logging.getLogger(__name__)
 class Opening:
     """One index that is being opened, on a lane that becomes the lane of the GPU found there."""
 
-    def __init__(self, index: int, lane: Lane, life: int, *, everything: bool) -> None:
+    def __init__(self, index: int, lane: Lane, life: int) -> None:
         self.index = index
         self.lane = lane
         self.life = life  # which initialisation of NVML its handle belongs to
-        self.everything = everything
         self.gpu: Gpu | None = None
         self.address: Address | None = None  # where the GPU says that it sits, once it has
         self.overdue = False
@@ -57,6 +56,7 @@ class Fleet:
         self._life = 0
         self._count = -1  # not counted yet
         self._nameless: set[int] = set()
+        self._twins: dict[str, str] = {}  # where cards sit that give the UUID of another one, and which
 
     def gpus(self) -> list[Gpu]:
         """Return all GPUs that are or have been there, by index."""
@@ -97,7 +97,7 @@ class Fleet:
             alive = {gpu.index for gpu in self._gpus.values() if gpu.handle is not None}
             for index in range(count):
                 if index not in self._openings and (everything or (index not in alive and self._due(index))):
-                    self._start(index, everything=everything)
+                    self._start(index)
             if everything and not self._openings:
                 self._conclude()
 
@@ -109,18 +109,20 @@ class Fleet:
             late = [opening for opening in late if opening.lane.running(now) > deadline]
             for opening in late:
                 opening.overdue = True
-                self._failed[opening.index] = verdicts.hung(deadline)
+                self._failed[opening.index] = verdicts.HUNG
             if late and all(opening.overdue for opening in self._openings.values()):
                 self._conclude()
 
     def _due(self, index: int) -> bool:
         return self._retry.get(index, (0.0, 0.0))[0] <= self._clock.mono()
 
-    def _start(self, index: int, *, everything: bool) -> None:
+    def _start(self, index: int) -> None:
         lane = Lane(f"nvml-gpu-{index}", self._clock)
-        opening = Opening(index, lane, self._life, everything=everything)
-        self._openings[index] = opening
-        lane.submit(lambda: self._open(opening))
+        opening = Opening(index, lane, self._life)
+        if lane.submit(lambda: self._open(opening)):
+            self._openings[index] = opening
+        else:
+            self._count = -1  # no thread is to be had: nothing is known of the list until all of it can be looked at
 
     def _open(self, opening: Opening) -> None:
         """Open one index; runs on the opening's lane, which logs what is a bug: that costs this GPU, as any error does."""
@@ -146,7 +148,7 @@ class Fleet:
             del self._openings[opening.index]
             if opening.life != self._life:
                 if opening.index < self._count:
-                    self._start(opening.index, everything=True)
+                    self._start(opening.index)
             elif found is not None:
                 self._opened(opening, *found)
             else:
@@ -171,12 +173,8 @@ class Fleet:
         self._failed.pop(index, None)
         self._said.pop(index, None)
         self._retry.pop(index, None)
+        identity = self._told_apart(identity)
         gpu = self._gpus.get(identity.key)
-        twin = gpu is not None and gpu.handle is not None and gpu.index != index and gpu.listed == self._number
-        if twin and opening.everything and identity.address is not None:
-            # two cards that give the same UUID: the PCI address tells them apart
-            identity = msgspec.structs.replace(identity, key=spelled(identity.address))
-            gpu = self._gpus.get(identity.key)
         if gpu is None:
             gpu = Gpu(self._library, self._clock, identity, index, self._config)
             self._gpus[identity.key] = gpu
@@ -189,6 +187,15 @@ class Fleet:
             gpu.move(identity, index)
         gpu.listed = self._number
         opening.gpu = gpu
+
+    def _told_apart(self, identity: Identity) -> Identity:
+        """Return another name for the second of two cards that give the same UUID: its PCI address, from then on."""
+        if identity.address is None:
+            return identity
+        place, gpu = spelled(identity.address), self._gpus.get(identity.key)
+        if gpu is not None and gpu.handle is not None and gpu.identity.address not in (None, identity.address):
+            self._twins[place] = identity.key
+        return msgspec.structs.replace(identity, key=place) if self._twins.get(place) == identity.key else identity
 
     def _drop_place_holder(self, gpu: Gpu, identity: Identity) -> None:
         """Forget what stood for a GPU of this address while its UUID was not known."""

@@ -53,6 +53,7 @@ class Gpu:
         self._odd_reasons = 0  # bits that are newer than we are, each logged once
         self._mute = False  # it was logged that NVML tells nothing of this part
         self._since = 0.0  # when it was given up
+        self._said = False  # ... and that was logged
         self._barren_fault: Fault | None = None
         self._barren_since = 0.0
         self._barren_said = False
@@ -77,7 +78,7 @@ class Gpu:
         self._gpm = Gpm(self._library, self._clock)
         self._mig.opened()
         self.move(identity, index)
-        if self.fault is not None:
+        if self.fault is not None and self._said:
             log.info("%s answers again after %.0f s", self, self._clock.mono() - self._since)
         self.fault, self.lane = None, lane
         self.handle = handle
@@ -90,7 +91,10 @@ class Gpu:
             self.target = identity.target(index)
 
     def lose(self, fault: Fault) -> None:
-        """Give the handle up: no call is made with it again (XuehaiPan/nvitop#139). What was said first stays said."""
+        """Give the handle up: no call is made with it again (XuehaiPan/nvitop#139). What was said first stays said.
+
+        What may speak of the driver as a whole is said later (`tell`): not where the driver is to blame, which says so itself.
+        """
         self.let_go()
         if self.fault is None:
             self._since = self._clock.mono()
@@ -98,7 +102,9 @@ class Gpu:
             return
         self.fault = fault
         self._barren_said = False  # what is said now, and its end, stand for it
-        log.warning("%s: %s", self, fault.words)
+        self._said = fault.code not in verdicts.PROCESS_WIDE
+        if self._said:
+            log.warning("%s: %s", self, fault.words)
 
     def let_go(self, wait: float = 0.0) -> None:
         """Give up the handle and what hangs on it; what is wrong, if anything is, is for others to say.
@@ -115,6 +121,9 @@ class Gpu:
 
     def tell(self) -> None:
         """Log once that it has stopped to answer without saying that it is lost, and once that it answers again."""
+        if self.fault is not None and not self._said:
+            self._said = True
+            log.warning("%s: %s", self, self.fault.words)
         fault = self._barren_fault if self.fault is None else None
         if fault is not None and not self._barren_said:
             self._barren_said = True

@@ -11,6 +11,35 @@ from gpuwatch.model.clock import Clock
 log = logging.getLogger(__name__)
 
 
+class Threads:
+    """Whether the system has threads to spare; said once when it has none, and once when it has again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lacking: set[str] = set()  # names of those that could not be started
+
+    def begin(self, run: Callable[[], None], name: str) -> bool:
+        """Start a daemon thread; return False where that cannot be done now."""
+        try:
+            threading.Thread(target=run, name=name, daemon=True).start()
+        except RuntimeError as error:
+            with self._lock:
+                is_first = not self._lacking
+                self._lacking.add(name)
+            if is_first:
+                log.warning("%s: %s (limits: ulimit -u, TasksMax, memory); what it does waits until there is one", name, error)
+            return False
+        with self._lock:
+            is_last = self._lacking == {name}
+            self._lacking.discard(name)
+        if is_last:
+            log.info("%s: threads can be started again", name)
+        return True
+
+
+begin = Threads().begin  # of this process
+
+
 class Lane:
     """A daemon thread that runs jobs one after another; `running` says for how long the present one has been at it."""
 
@@ -22,14 +51,21 @@ class Lane:
         self._since: float | None = None
         self.job = 0  # number of the present job, or of the last one
         self._bugs: set[tuple[str, str, int | None]] = set()
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+        self._name = name
+        self._has_thread = False
 
     def submit(self, job: Callable[[], None]) -> bool:
-        """Queue a job; it runs after those before it. Returns False where the lane is closed, and the job will never run."""
+        """Queue a job; it runs after those before it.
+
+        Returns False where the lane is closed or there is no thread to be had for it: the job will never run.
+        """
         with self._lock:
-            if not self._closed:
+            if self._closed:
+                return False
+            self._has_thread = self._has_thread or begin(self._run, self._name)
+            if self._has_thread:
                 self._jobs.put(job)
-            return not self._closed
+            return self._has_thread
 
     def close(self) -> None:
         """End the thread after the jobs that are queued."""

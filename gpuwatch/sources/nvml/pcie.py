@@ -14,7 +14,7 @@ from gpuwatch.model.reading import Absence
 from gpuwatch.sources.nvml import verdicts
 from gpuwatch.sources.nvml.bounds import plausible
 from gpuwatch.sources.nvml.gpu import Gpu
-from gpuwatch.sources.nvml.lane import raised
+from gpuwatch.sources.nvml.lane import begin, raised
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, GpuGoneError, Library
 from gpuwatch.sources.nvml.session import Session
 
@@ -36,10 +36,11 @@ class Throughput:
         self._asked = threading.Event()
         self._stop = threading.Event()
         self.bug = ""  # what was raised by the last samples
-        threading.Thread(target=self._run, name="nvml-pcie", daemon=True).start()
+        self._has_thread = False
 
     def asked(self) -> None:
         """A normal round has begun: the next samples are due shortly before the next one."""
+        self._has_thread = self._has_thread or begin(self._run, "nvml-pcie")
         self._asked.set()
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from gpuwatch.sources.nvml import verdicts
 from gpuwatch.sources.nvml.events import Events
 from gpuwatch.sources.nvml.fleet import Opening
 from gpuwatch.sources.nvml.gpu import PATIENCE, Gpu
-from gpuwatch.sources.nvml.lane import Lane, raised
+from gpuwatch.sources.nvml.lane import Lane, begin, raised
 from gpuwatch.sources.nvml.library import DriverGoneError
 from gpuwatch.sources.nvml.pcie import Throughput
 from gpuwatch.sources.nvml.session import Session
@@ -96,12 +96,17 @@ class Nvml:
         self._session.quiet = self._events.quiet
         self._throughput = Throughput(self._session, float(options.every_normal), clock)
         self._asks: dict[Tier, queue.SimpleQueue[Request | None]] = {tier: queue.SimpleQueue() for tier in Tier}
-        for tier in Tier:
-            threading.Thread(target=self._run, args=(tier,), name=f"nvml-{tier.value}", daemon=True).start()
+        self._begun: set[Tier] = set()  # those whose thread runs
 
     def ask(self, tier: Tier, skip: frozenset[str], answer: Answer) -> None:
         """Begin a round; returns at once."""
         self._events.answered_to(answer)
+        if tier not in self._begun:
+            if not begin(partial(self._run, tier), f"nvml-{tier.value}"):
+                answer.failed("no thread can be started")
+                answer.done()
+                return
+            self._begun.add(tier)
         self._asks[tier].put(Request(skip, answer))
 
     def close(self) -> None:
@@ -210,8 +215,8 @@ class Nvml:
         stuck = gpu.stuck()
         if stuck >= PATIENCE:
             if stuck >= self._deadline:
-                self._note_hung(gpu, lane, stuck)
-                self._give(gpu.silent(tier, Absence.LATE, verdicts.hung(stuck)), answer)
+                self._note_hung(gpu, lane)
+                self._give(gpu.silent(tier, Absence.LATE, verdicts.HUNG), answer)
             return [key]
         round_.hand(lane, key, lambda: self._look(gpu, tier, answer))
         return []
@@ -252,9 +257,9 @@ class Nvml:
         for reading in found:
             answer.reading(reading)
 
-    def _note_hung(self, gpu: Gpu, lane: Lane, stuck: float) -> None:
+    def _note_hung(self, gpu: Gpu, lane: Lane) -> None:
         """Log once for each call that hangs."""
         job = (lane, lane.job)
         if self._hung.get(gpu.identity.key) != job:
             self._hung[gpu.identity.key] = job
-            log.warning("%s: %s", gpu, verdicts.hung(stuck).words)
+            log.warning("%s: %s", gpu, verdicts.HUNG.words)

@@ -133,20 +133,22 @@ class Session:
         if fleet is None or library is None:
             return
         fault = verdicts.not_started(code, library.describe(code), self._watch.look())
+        module = traces.module(self._config.paths)
         with self._lock:
             if not self._up:
                 return
             is_first, self._up, self._gone = not self._gone, False, code
             worked = any(gpu.handle is not None for gpu in fleet.gpus())
+            is_doubted = code == verdicts.LIB_RM_VERSION_MISMATCH and self._fits != module
             if worked or is_first:  # what was wrong before that is over, and its back-off with it
                 self._wait, self._retry_at = 0.0, self._renewed_at + min(LEAST, self._first_wait)
             fleet.let_go()
             self._shutdown_owed = code != verdicts.UNINITIALIZED
-            if worked and code == verdicts.UNINITIALIZED:  # what nvmlInit says next is what is logged
+            if is_doubted or (worked and code == verdicts.UNINITIALIZED):  # what nvmlInit says next is what is logged
                 self.fault, self._since, self._said = fault, self._clock.mono(), False
             else:
                 self._set(fault)
-        if code == verdicts.LIB_RM_VERSION_MISMATCH and self._is_replaced(traces.module(self._config.paths)):
+        if code == verdicts.LIB_RM_VERSION_MISMATCH and self._is_replaced(module):
             self._want_restart("the kernel module was replaced")
         self.lane.submit(self._begin)
 

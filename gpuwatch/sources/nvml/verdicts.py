@@ -106,11 +106,8 @@ def ailing(code: int) -> Fault:
 STALE_HANDLE = Fault("unknown_error", "NVML no longer knows the handle it gave; the GPU is looked for again", INVALID_ARGUMENT)
 DRIVER = "driver"  # kind of a GPU's fault that says nothing of the GPU
 DRIVER_DOWN = Fault(DRIVER, "the driver as a whole does not answer")
-
-
-def hung(_seconds: float) -> Fault:
-    """Return the fault of a GPU of which a call has not returned. For how long is not in its words: these stay, and it grows."""
-    return Fault("hung", "a call to this GPU has not returned, and no further call is made until it does")
+# for how long is not in its words: these stay, and it grows
+HUNG = Fault("hung", "a call to this GPU has not returned, and no further call is made until it does")
 
 
 def unlisted(count: int) -> Fault:

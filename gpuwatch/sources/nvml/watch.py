@@ -13,6 +13,7 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import Event
 from gpuwatch.sources.nvml import bits, verdicts
 from gpuwatch.sources.nvml.gpu import Gpu
+from gpuwatch.sources.nvml.lane import begin
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, Library
 from gpuwatch.sources.nvml.storm import Fold
 
@@ -67,7 +68,10 @@ class Watch:
         self._owed_at = 0.0  # not before that
         self._ending = threading.Event()
         self._ended = threading.Event()
-        threading.Thread(target=self._run, name=f"nvml-events-{gpu.index}", daemon=True).start()
+
+    def begin(self) -> bool:
+        """Start waiting; returns False where there is no thread to be had for it."""
+        return begin(self._run, f"nvml-events-{self.gpu.index}")
 
     def end(self) -> None:
         """Have the wait end within WAIT."""
