@@ -8,7 +8,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -40,7 +40,7 @@ from gpuwatch.sampling.events import (
     Tick,
     Wanted,
 )
-from gpuwatch.sampling.faults import Faults
+from gpuwatch.sampling.faults import Faults, Standing
 from gpuwatch.sampling.mailbox import Mailbox
 from gpuwatch.sources import wire
 
@@ -95,6 +95,7 @@ class Crew:
         self._stop_at: float | None = None  # monotonic
         self._bug: str = ""
         self._faults = Faults(clock.mono)
+        self._standing = Standing(clock.mono)
         self._is_to_pause = self._is_paused = False  # as wanted by others, and as the plan knows it
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -237,7 +238,7 @@ class Crew:
         listener = threading.Thread(target=self._listen, args=(worker, process), name=f"{self.name}-pipe", daemon=True)
         self._members[worker] = Member(process, listener)
         listener.start()
-        if not process.send(wire.pack(setup(self._config, sources))):
+        if not process.send(wire.pack(setup(self._config, sources, self._standing.handed()))):
             listener.join(LISTENED)  # of one that has ended it is the listener that says so, first
             self._events.put(Broke(worker, "does not read its pipe"))
 
@@ -283,6 +284,7 @@ class Crew:
             self._leave_out("a reading", error)
             return
         self._post(reading)
+        self._standing.take(reading)
         source = self.sources[0] if len(self.sources) == 1 else reading.source
         if self._faults.take(reading):
             self._last[source] = reading.at
@@ -320,9 +322,12 @@ class Crew:
         log.warning("%s: %d processes could not be ended", self.name, len(self._members))
 
 
-def setup(config: Config, sources: tuple[str, ...]) -> wire.Setup:
+def setup(
+    config: Config, sources: tuple[str, ...], standing: Mapping[str, Mapping[str, tuple[str, float]]] | None = None
+) -> wire.Setup:
     """Return the first frame to a worker; what may hold a secret stays here."""
     bare = msgspec.structs.replace(
         config, rules={}, receivers=[], routes=[], store=configuration.Store(), http=configuration.Http()
     )
-    return wire.Setup(list(sources), configuration.plain(bare))
+    found = {source: dict(faults) for source, faults in (standing or {}).items() if source in sources}
+    return wire.Setup(list(sources), configuration.plain(bare), found)

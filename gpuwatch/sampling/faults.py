@@ -2,7 +2,8 @@
 
 A source that answers with a fault has answered: no deadline and no supervisor speaks of it. Nor can a source in a short-lived
 worker say it only once, since it knows no earlier round. So it is said here, where all readings come by. Not said are GPUs, their
-driver and the kernel log: their sources live as long as the daemon and say it themselves.
+driver and the kernel log: their sources stay and say it themselves. What a worker that stays has said of GPUs is kept here for
+the one that takes its place (`Standing`), so that it goes on where the last one was.
 """
 
 import logging
@@ -12,9 +13,9 @@ from collections.abc import Callable
 import msgspec
 
 from gpuwatch.catalogue.disk import DISK, FILESYSTEM, MD
-from gpuwatch.catalogue.gpu import DCGM
+from gpuwatch.catalogue.gpu import DCGM, DRIVER, GPU
 from gpuwatch.model.escape import printable
-from gpuwatch.model.reading import Fault, Reading
+from gpuwatch.model.reading import Fault, Reading, Tier
 from gpuwatch.model.target import Target
 
 SAID = frozenset((DCGM, DISK, FILESYSTEM, MD))
@@ -77,3 +78,50 @@ class Faults:
     def _is_told(self, source: str, fault: Fault) -> bool:
         """Say whether another thing has the same trouble: that smartctl is missing is one line, not one a disk."""
         return any(who == source and trouble.fault == fault for (who, _), trouble in self._troubles.items())
+
+
+class Known(msgspec.Struct):
+    """A fault of a GPU that gives nothing: since when, and whether its source has said so by now."""
+
+    kind: str
+    since: float
+    is_said: bool
+
+
+class Standing:
+    """The faults of GPUs that a worker has logged and that are not over; used by any thread.
+
+    What is sure is logged with its first reading. What may be a fault of the driver as a whole is logged a normal round later,
+    and not where the driver is to blame.
+    """
+
+    def __init__(self, mono: Callable[[], float]) -> None:
+        self._mono = mono
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, str], Known] = {}
+        self._is_driver_well = True
+
+    def take(self, reading: Reading) -> None:
+        """Take in a reading."""
+        fault, key = reading.fault, (reading.source, reading.target.key)
+        if reading.target.subject is DRIVER:
+            self._is_driver_well = fault is None
+        if reading.target.subject is not GPU or (fault is None and key not in self._known):
+            return
+        with self._lock:
+            if reading.values:
+                self._known.pop(key, None)
+            elif fault is not None and fault.kind != "driver" and self._is_driver_well:
+                before = self._known.get(key)
+                is_said = fault.kind != "unknown_error" or (before is not None and reading.tier is Tier.NORMAL)
+                since = self._mono() if before is None else before.since
+                self._known[key] = Known(fault.kind, since, is_said or (before is not None and before.is_said))
+
+    def handed(self) -> dict[str, dict[str, tuple[str, float]]]:
+        """Return kind and age in seconds of each, by source and key."""
+        found: dict[str, dict[str, tuple[str, float]]] = {}
+        with self._lock:
+            for (source, key), known in self._known.items():
+                if known.is_said:
+                    found.setdefault(source, {})[key] = (known.kind, self._mono() - known.since)
+        return found

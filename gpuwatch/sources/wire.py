@@ -26,10 +26,14 @@ class WireError(Exception):
 
 
 class Setup(msgspec.Struct, frozen=True, tag="setup", array_like=True):
-    """First frame to a worker: which sources, and the configuration (`config.plain`, without rules, receivers, routes)."""
+    """First frame to a worker: which sources, and the configuration (`config.plain`, without rules, receivers, routes).
+
+    `standing` is what the worker before has said in the log and is not over: kind and age in seconds, by source and key.
+    """
 
     sources: list[str]
     config: dict[str, Any]
+    standing: dict[str, dict[str, tuple[str, float]]] = {}
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask", array_like=True):

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO, cast
 
 from gpuwatch import config as configuration
-from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
@@ -123,6 +122,7 @@ class Worker:
     def __init__(self, setup: wire.Setup, table: Mapping[str, str], pipe: Pipe, clock: Clock) -> None:
         self._names = tuple(setup.sources)
         self._config = configuration.from_plain(setup.config)
+        self._standing = setup.standing
         self._table = table
         self._pipe = pipe
         self._clock = clock
@@ -174,7 +174,9 @@ class Worker:
         """Build one source, and tell the daemon what is in the way."""
         self._missing.pop(name, None)
         try:
-            self._sources[name] = load(self._table[name])(self._config, self._clock)
+            standing = self._standing.get(name)
+            more = () if standing is None else (standing,)  # only to a source of which something was kept
+            self._sources[name] = load(self._table[name])(self._config, self._clock, *more)
         except BaseException as error:  # noqa: BLE001 - what a source imports may raise anything, SystemExit too; the others go on
             self._missing[name] = self._fail(name, number, "cannot be built", error)
 
@@ -189,10 +191,10 @@ class Worker:
         return words
 
 
-def load(place: str) -> Callable[[Config, Clock], Source]:
+def load(place: str) -> Callable[..., Source]:
     """Import the function behind "module:function"."""
     module, _, function = place.partition(":")
-    return cast("Callable[[Config, Clock], Source]", getattr(importlib.import_module(module), function))
+    return cast("Callable[..., Source]", getattr(importlib.import_module(module), function))
 
 
 def serve(stream: BinaryIO, pipe: Pipe, table: Mapping[str, str]) -> None:

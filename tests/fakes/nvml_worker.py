@@ -88,6 +88,7 @@ class NvmlWorker:
         per_link: bool = False,
         labels: dict[str, str] | None = None,
         environment: dict[str, str] | None = None,
+        standing: dict[str, tuple[str, float]] | None = None,  # what the worker before has said of GPUs, by key
         buggy: bool = False,  # pynvml is made to raise what it never should
     ) -> None:
         self._buggy = buggy
@@ -119,7 +120,7 @@ class NvmlWorker:
                 env={**os.environ, **fake.environment, **(environment or {})},
             )
         threading.Thread(target=self._listen, daemon=True).start()
-        self._send(wire.Setup(["nvml"], configuration.plain(self.config)))
+        self._send(wire.Setup(["nvml"], configuration.plain(self.config), {"nvml": standing} if standing else {}))
 
     def close(self) -> None:
         """End the process, by its pipe if that works."""

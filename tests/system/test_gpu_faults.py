@@ -130,6 +130,8 @@ def test_every_reason_for_which_a_gpu_cannot_be_opened_is_told_apart_and_ends_wi
 def test_a_library_that_kills_its_process_twenty_times_costs_no_series_in_the_end(tmp_path: Path) -> None:
     with GpuServer(tmp_path, config=f'[sources.nvml]\n{PACE}\nbackoff = "50ms"\n') as server:
         names = {card: server.series(server.wait_up(8), card) for card in range(8)}
+        server.nvml.lose(3)
+        server.daemon.until(down(3))
         server.nvml.crash("nvmlInitWithFlags")
         server.nvml.crash("nvmlDeviceGetUtilizationRates")
         begun = server.nvml.calls("nvmlInitWithFlags")
@@ -138,13 +140,17 @@ def test_a_library_that_kills_its_process_twenty_times_costs_no_series_in_the_en
         assert any(line.startswith("gpuwatch-nvml: ") for line in server.until_not_ready())
         server.nvml.crash("nvmlInitWithFlags", on=False)
         server.nvml.crash("nvmlDeviceGetUtilizationRates", on=False)
+        server.wait_up(7)
+        server.nvml.find(3)
         server.wait_up(8)
         server.moves(range(8))
         page = server.daemon.until(lambda page: all(names[card] <= server.series(page, card) for card in range(8)))
-        assert page.all("gpuwatch_alert_state") == []
+        assert {labels["gpu"] for labels, _ in page.all("gpuwatch_alert_state")} <= {"3"}
+        until(lambda: server.said("GPU 3 .* answers again") == 1)
         assert list(server.daemon.workers().values()).count("gpuwatch-nvml") == 1
     said = (server.said("gpuwatch-nvml ended unasked"), server.said("gpuwatch-nvml answers again"))
     assert said == (1, 1), server.daemon.said()
+    assert (server.said("GPU 3 .* is lost"), server.said("GPU . ")) == (1, 2), server.daemon.said()
 
 
 def test_a_count_that_goes_from_eight_to_seven_and_back_is_one_gpu_and_not_the_ones_behind_it(tmp_path: Path) -> None:

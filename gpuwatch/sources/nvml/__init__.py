@@ -8,10 +8,14 @@ The driver may hang, lose a GPU, or be replaced under us, so every thread that c
 
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
+from gpuwatch.sources.nvml.gpu import Standing
 from gpuwatch.sources.nvml.rounds import Nvml
 from gpuwatch.sources.source import Source
 
 
-def source(config: Config, clock: Clock) -> Source:
-    """Return the GPUs as a source; initialising begins at once, on a thread of its own."""
-    return Nvml(config, clock)
+def source(config: Config, clock: Clock, standing: Standing | None = None) -> Source:
+    """Return the GPUs as a source; initialising begins at once, on a thread of its own.
+
+    `standing`: kind and age of the faults that the process before has logged, by key.
+    """
+    return Nvml(config, clock, standing)

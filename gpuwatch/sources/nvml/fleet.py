@@ -16,7 +16,7 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.pci import Address, spelled
 from gpuwatch.model.reading import Fault
 from gpuwatch.sources.nvml import census, verdicts
-from gpuwatch.sources.nvml.gpu import Gpu
+from gpuwatch.sources.nvml.gpu import Gpu, Standing
 from gpuwatch.sources.nvml.identity import Identity, identify, pci_address
 from gpuwatch.sources.nvml.lane import Lane
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, Library
@@ -41,11 +41,14 @@ class Opening:
 class Fleet:
     """The GPUs. `enumerate` is called by the session; the openings report from their lanes."""
 
-    def __init__(self, library: Library, config: Config, clock: Clock, driver_gone: Callable[[int], None]) -> None:
+    def __init__(
+        self, library: Library, config: Config, clock: Clock, driver_gone: Callable[[int], None], standing: Standing
+    ) -> None:
         self._library = library
         self._config = config
         self._clock = clock
         self._driver_gone = driver_gone
+        self._standing = standing
         self._lock = threading.RLock()
         self._gpus: dict[str, Gpu] = {}
         self._openings: dict[int, Opening] = {}
@@ -174,10 +177,7 @@ class Fleet:
         self._said.pop(index, None)
         self._retry.pop(index, None)
         identity = self._told_apart(identity)
-        gpu = self._gpus.get(identity.key)
-        if gpu is None:
-            gpu = Gpu(self._library, self._clock, identity, index, self._config)
-            self._gpus[identity.key] = gpu
+        gpu = self._met(identity, index)
         self._drop_place_holder(gpu, identity)
         if gpu.handle is None:
             if gpu.lane is not None:
@@ -235,8 +235,12 @@ class Fleet:
                 self._nameless.add(index)
                 log.warning("GPU %d cannot be opened, and nothing says which card it is: %s", index, self._failed[index].words)
             return None
+        return self._met(identity, index)
+
+    def _met(self, identity: Identity, index: int) -> Gpu:
+        """Return the GPU of this name, a new one where it is met for the first time."""
         gpu = self._gpus.get(identity.key)
         if gpu is None:
-            gpu = Gpu(self._library, self._clock, identity, index, self._config)
-            self._gpus[identity.key] = gpu
+            before = self._standing.get(identity.key)
+            gpu = self._gpus[identity.key] = Gpu(self._library, self._clock, identity, index, self._config, before=before)
         return gpu

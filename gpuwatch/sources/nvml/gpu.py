@@ -28,6 +28,9 @@ SOURCE = "nvml"
 ALL_REASONS = sum(bit for bit, _ in REASONS)
 PATIENCE = 1.0  # seconds a call may take before the GPU counts as slow for calls that can wait
 
+Said = tuple[str, float]  # kind of a fault and its age in seconds
+Standing = Mapping[str, Said]  # by key: what the process before has logged, and what was not over
+
 log = logging.getLogger(__name__)
 
 
@@ -37,7 +40,9 @@ class Gpu:
     `fault` may also be None with no handle: then the driver as a whole is down.
     """
 
-    def __init__(self, library: Library, clock: Clock, identity: Identity, index: int, config: Config) -> None:
+    def __init__(
+        self, library: Library, clock: Clock, identity: Identity, index: int, config: Config, *, before: Said | None = None
+    ) -> None:
         self._library = library
         self._clock = clock
         self._config = config
@@ -57,6 +62,10 @@ class Gpu:
         self._barren_fault: Fault | None = None
         self._barren_since = 0.0
         self._barren_said = False
+        self._before = (
+            None if before is None else (before[0], clock.mono() - before[1])
+        )  # until it is known to go on or to be over
+        self._answers = False  # it has given a value
         self.identity = identity
         self.index = index
         self.target = identity.target(index)
@@ -97,13 +106,14 @@ class Gpu:
         """
         self.let_go()
         if self.fault is None:
-            self._since = self._clock.mono()
+            self._since = self._clock.mono() if self._before is None else self._before[1]
         elif fault.kind in (self.fault.kind, "unknown_error"):  # a lost GPU is reported as 15 or 999, in turns
             return
         self.fault = fault
         self._barren_said = False  # what is said now, and its end, stand for it
-        self._said = fault.code not in verdicts.PROCESS_WIDE
-        if self._said:
+        is_known = self.goes_on(fault)
+        self._said = is_known or fault.code not in verdicts.PROCESS_WIDE
+        if self._said and not is_known:
             log.warning("%s: %s", self, fault.words)
 
     def let_go(self, wait: float = 0.0) -> None:
@@ -127,10 +137,20 @@ class Gpu:
         fault = self._barren_fault if self.fault is None else None
         if fault is not None and not self._barren_said:
             self._barren_said = True
-            log.warning("%s: %s", self, fault.words)
+            self._barren_since = self._barren_since if self._before is None else self._before[1]
+            if not self.goes_on(fault):
+                log.warning("%s: %s", self, fault.words)
         elif fault is None and self._barren_said:
             self._barren_said = False
             log.info("%s answers again after %.0f s", self, self._clock.mono() - self._barren_since)
+        if self._before is not None and self.unreachable is None and self._answers:
+            log.info("%s answers again after %.0f s", self, self._clock.mono() - self._before[1])
+            self._before = None
+
+    def goes_on(self, fault: Fault) -> bool:
+        """Return whether the process before has logged a fault that is still the same; from then on it is one of this process."""
+        before, self._before = self._before, None
+        return before is not None and fault.kind in (before[0], "unknown_error")
 
     def stuck(self) -> float:
         """Return for how many seconds its present job has been running."""
@@ -246,6 +266,7 @@ class Gpu:
         """Return what the errors of this look say about the GPU as a whole; `gave`: a call has answered with a value."""
         codes = frozenset(look.codes)
         learned.barren = 0 if gave or not codes else learned.barren + 1
+        self._answers = self._answers or gave
         if learned.barren == 1:
             self._barren_since = self._clock.mono()
         self._barren_fault = verdicts.barren(codes, learned.barren) if learned.barren else None

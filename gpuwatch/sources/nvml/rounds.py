@@ -18,7 +18,7 @@ from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.sources.nvml import verdicts
 from gpuwatch.sources.nvml.events import Events
 from gpuwatch.sources.nvml.fleet import Opening
-from gpuwatch.sources.nvml.gpu import PATIENCE, Gpu
+from gpuwatch.sources.nvml.gpu import PATIENCE, Gpu, Standing
 from gpuwatch.sources.nvml.lane import Lane, begin, raised
 from gpuwatch.sources.nvml.library import DriverGoneError
 from gpuwatch.sources.nvml.pcie import Throughput
@@ -82,7 +82,7 @@ class Round:
 class Nvml:
     """All GPUs of this host that libnvidia-ml shows, and the driver itself."""
 
-    def __init__(self, config: Config, clock: Clock) -> None:
+    def __init__(self, config: Config, clock: Clock, standing: Standing | None = None) -> None:
         options = config.sources.nvml
         self._clock = clock
         self._deadline = float(options.deadline)
@@ -91,7 +91,7 @@ class Nvml:
         self._hung: dict[str, tuple[Lane, int]] = {}  # by key: the job that was said to hang
         self._told = ""
         self._started = clock.mono()
-        self._session = Session(config, clock)
+        self._session = Session(config, clock, standing or {})
         self._events = Events(clock, self._session.driver_gone, self._look_at_once)
         self._session.quiet = self._events.quiet
         self._throughput = Throughput(self._session, float(options.every_normal), clock)
@@ -262,4 +262,5 @@ class Nvml:
         job = (lane, lane.job)
         if self._hung.get(gpu.identity.key) != job:
             self._hung[gpu.identity.key] = job
-            log.warning("%s: %s", gpu, verdicts.HUNG.words)
+            if not gpu.goes_on(verdicts.HUNG):
+                log.warning("%s: %s", gpu, verdicts.HUNG.words)

@@ -13,7 +13,7 @@ from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.target import Target
 from gpuwatch.sources.nvml import bindings, traces, verdicts
 from gpuwatch.sources.nvml.fleet import Fleet
-from gpuwatch.sources.nvml.gpu import SOURCE
+from gpuwatch.sources.nvml.gpu import SOURCE, Standing
 from gpuwatch.sources.nvml.lane import Lane
 from gpuwatch.sources.nvml.library import CallError, DriverGoneError, Library
 from gpuwatch.sources.nvml.verdicts import Traces
@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 class Session:
     """Initialises NVML, counts, enumerates, and says how the driver is. `fault` is None while it is well."""
 
-    def __init__(self, config: Config, clock: Clock) -> None:
-        self._config = config
+    def __init__(self, config: Config, clock: Clock, standing: Standing) -> None:
+        self._config, self._standing = config, standing
         self._clock = clock
         self._lock = threading.RLock()  # what NVML's coming and going changes together
         self._watch = traces.Watch(config.paths, clock)
@@ -194,7 +194,7 @@ class Session:
             self._fits = module
         self._versions = self._ask_versions(library)
         if self.fleet is None:
-            self.fleet = Fleet(library, self._config, self._clock, self.driver_gone)
+            self.fleet = Fleet(library, self._config, self._clock, self.driver_gone, self._standing)
         self._up = self._was_up = True
         self._count()
 
