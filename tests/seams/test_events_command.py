@@ -242,6 +242,7 @@ def test_a_log_that_begins_like_a_packed_one_is_read_as_it_is(
         (gzip.compress(b""), 0),
         (gzip.compress(b"all is well"), 2),
     ],
+    ids=["empty", "newline", "words", "toml", "binary", "packed-empty", "packed-words"],
 )
 def test_a_file_without_a_line_of_a_kernel_log_is_said_to_be_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | bytes, code: int
