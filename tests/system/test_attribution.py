@@ -49,16 +49,14 @@ class Lab:
         found = [one for one in json.loads(body)["targets"] if one["subject"] == subject and one["values"]]
         return [one for one in found if labels.items() <= one["labels"].items()]
 
-    def wait(self) -> Page:
-        """Wait until processes, users and jobs are told."""
+    def wait(self, *, people: bool = True) -> Page:
+        """Wait until processes and jobs are told, and users by the names that they have in the end."""
         self.server.wait_up(2)
         until(lambda: self.known("process", pid="4712") and self.known("process_gpu", job="aoi-infer-2"))
-        return self.server.daemon.until(
-            lambda page: (
-                page.all("gpuwatch_job_gpu_held_seconds_total", job="aoi-infer-2")
-                and page.all("gpuwatch_job_gpu_held_seconds_total", gpu="1")
-            )
-        )
+        if people:
+            until(lambda: self.known("process_gpu", job="aoi-infer-2")[0]["info"].get("user") == "root")
+            self.server.daemon.until(lambda page: page.all("gpuwatch_user_gpu_held_seconds_total", user="bob"))
+        return self.server.daemon.until(lambda page: page.all("gpuwatch_job_gpu_held_seconds_total", job="aoi-infer-2"))
 
     def said_by(self, command: str) -> str:
         """Run a command of gpuwatch, and return what it prints."""
@@ -157,7 +155,7 @@ def test_people_are_left_out_where_the_configuration_says_so(tmp_path: Path) -> 
         lab.crowd.run(pid, "python3", uid=1002, group=group)
     lab.server.nvml.processes(1, [Process(pid, 2 * GIB, share=30) for pid in (5001, 6001, 6002)])
     with lab.server:
-        page = lab.wait()
+        page = lab.wait(people=False)
         until(lambda: len(lab.known("job", scheduler="systemd")) == len(units))
         assert len({job["labels"]["job"] for job in lab.known("job", scheduler="systemd")}) == len(units)
         assert [name for name in page.names if name.startswith("gpuwatch_user_")] == []
