@@ -121,7 +121,9 @@ def shadow(folder: Path, more: str, name: str = "pynvml.py") -> dict[str, str]:
     assert spec is not None
     assert spec.origin is not None
     folder.mkdir(exist_ok=True)
-    (folder / name).write_text(f"exec(compile(open({spec.origin!r}).read(), 'real', 'exec'))\n{more}")
+    fresh = folder / f"{name}.new"
+    fresh.write_text(f"exec(compile(open({spec.origin!r}).read(), 'real', 'exec'))\n{more}")
+    fresh.replace(folder / name)  # whole, whenever it is imported
     return {"PYTHONPATH": str(folder)}
 
 

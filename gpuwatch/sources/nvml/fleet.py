@@ -42,7 +42,7 @@ class Fleet:
     """The GPUs. `enumerate` is called by the session; the openings report from their lanes."""
 
     def __init__(
-        self, library: Library, config: Config, clock: Clock, driver_gone: Callable[[int], None], standing: Standing
+        self, library: Library, config: Config, clock: Clock, driver_gone: Callable[[int, int], None], standing: Standing
     ) -> None:
         self._library = library
         self._config = config
@@ -75,6 +75,11 @@ class Fleet:
     def count(self) -> int:
         """The number of GPUs at the last enumeration."""
         return self._count
+
+    @property
+    def life(self) -> int:
+        """The number of the present initialisation of NVML."""
+        return self._life
 
     def let_go(self) -> None:
         """Give up every handle, since NVML itself is gone; the next enumeration opens all anew."""
@@ -138,7 +143,7 @@ class Fleet:
         except CallError as error:
             code = error.code
             if isinstance(error, DriverGoneError):
-                self._driver_gone(code)
+                self._driver_gone(code, opening.life)
         finally:
             self._came_back(opening, found, code)
 

@@ -127,15 +127,18 @@ class Session:
         """Look for GPUs before the next round does."""
         self.lane.submit(self._count)
 
-    def driver_gone(self, code: int) -> None:
-        """NVML as a whole is no longer initialised, its driver no longer loaded or of another version; from any thread."""
+    def driver_gone(self, code: int, life: int | None = None) -> None:
+        """NVML as a whole is no longer initialised, its driver no longer loaded or of another version; from any thread.
+
+        `life`: the initialisation that this was said of, where that is known; what was said of an earlier one is over.
+        """
         fleet, library = self.fleet, self.library
         if fleet is None or library is None:
             return
         fault = verdicts.not_started(code, library.describe(code), self._watch.look())
         module = traces.module(self._config.paths)
         with self._lock:
-            if not self._up:
+            if not self._up or life not in (None, fleet.life):
                 return
             is_first, self._up, self._gone = not self._gone, False, code
             worked = any(gpu.handle is not None for gpu in fleet.gpus())
