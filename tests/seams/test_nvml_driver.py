@@ -111,8 +111,10 @@ def test_a_package_of_that_name_is_taken_anew_with_all_its_parts(fake: FakeNvml,
     (package / "nvml.py").write_text("x = 1\n")
     with closing(NvmlWorker(fake, environment={"PYTHONPATH": str(package.parent)})) as worker:
         assert worker.survey().state == "failed"
-        shadow(package, "", name="nvml.py")
-        worker.until(Tier.NORMAL, lambda round_: round_.state == "ok")
+        shadow(package, "", name="nvml.py")  # "*" takes nothing private
+        worker.until(Tier.NORMAL, lambda _: "it lacks _nvmlGetFunctionPointer" in worker.log())
+        (package / "__init__.py").write_text("from pynvml.nvml import *\nfrom pynvml.nvml import _nvmlGetFunctionPointer\n")
+        worker.until(Tier.FAST, lambda round_: bool(round_.gpu(fake.uuid(0)).values))
 
 
 def shadow(folder: Path, more: str, name: str = "pynvml.py") -> dict[str, str]:

@@ -23,6 +23,7 @@ NEEDED = (
     "nvmlDeviceGetPciInfo",
     "nvmlDeviceGetFieldValues",
     "nvmlMemory_v2",  # without it nvmlDeviceGetMemoryInfo takes no version, and asking for one is a TypeError
+    "_nvmlGetFunctionPointer",  # a package that takes all from a part of its own leaves it behind
 )
 
 
