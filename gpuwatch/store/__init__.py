@@ -100,7 +100,7 @@ class Store:
             events=self._events,
             clock=clock,
             claim=self._claim,
-            adopted=self.ids.follow,
+            adopted=self._adopted,
         )
         self._reader: Engine = self._history.reader()
         self._askers = threading.BoundedSemaphore(ASKERS)
@@ -179,7 +179,9 @@ class Store:
         return self._memory.blob(name)
 
     def save_state(self, name: str, version: int, blob: bytes) -> Ticket:
-        """Keep a room's state by name, in the alert memory."""
+        """Keep a room's state by name, in the alert memory, and what it has recorded until the history has written that."""
+        if self._memory.adopted and (unwritten := self._events.unwritten()) is not None:
+            self._memory.save(happenings.STATE, happenings.VERSION, unwritten)
         ticket = self._memory.save(name, version, blob)
         self._writer.wake()
         return ticket
@@ -238,6 +240,11 @@ class Store:
                 return past.read(connection, question)
         finally:
             self._askers.release()
+
+    def _adopted(self, newest: str) -> None:
+        """Go on from what the alert memory held; called by the writing thread."""
+        self.ids.follow(newest)
+        self._events.recall(self._memory.blob(happenings.STATE))
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Connection]:

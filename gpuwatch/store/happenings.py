@@ -2,14 +2,19 @@
 
 They are kept for as long as incidents, counted as raw rows are: in rounds that were recorded, not on the calendar. A flood is
 folded before it comes here; a number of rows, a small part of what the history may take, is the bound for all others.
+
+What the history has not written yet is kept in the alert memory beside what rooms remember (`Store.save_state`): they go on from
+where they were, and tell of nothing twice, so that it would be lost for good if a history refuses until we are killed.
 """
 
+import logging
 import threading
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Column, Connection, delete, func, insert, select
 
 from gpuwatch.catalogue.events import KINDS
 from gpuwatch.model.alert import Severity
@@ -24,6 +29,10 @@ MOST, LEAST = 200_000, 1_000  # rows
 SHARE, ROW = 0.05, 400  # of the bytes that the history may take; bytes of a row with its part of the indexes
 ANSWER = 10_000  # rows of one answer
 LARGEST = 2**53  # of a count: what every reader of JSON takes
+STATE, VERSION = "unwritten_events", 1  # of the alert memory
+REMEMBERED = 1024  # of those that wait, the newest: 0.4 MB with each state that is saved while the history refuses
+
+log = logging.getLogger(__name__)
 
 
 class Happenings:
@@ -33,6 +42,9 @@ class Happenings:
         self.dropped = 0
         self._lock = threading.Lock()
         self._waiting: deque[Event] = deque()
+        self._taken: list[Event] = []  # by the writing thread, which is at it
+        self._has_changed = False  # since somebody asked for what is not written
+        self._told = b""
 
     @property
     def waiting(self) -> int:
@@ -44,17 +56,46 @@ class Happenings:
         with self._lock:
             self._waiting.extend(events)
             self._trim()
+            self._has_changed = True
 
     def take(self) -> list[Event]:
-        """Return the oldest and remove them."""
+        """Return the oldest and remove them; `written` or `put_back` follows."""
         with self._lock:
-            return [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            self._taken = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            return self._taken
+
+    def written(self) -> None:
+        """Say that what was taken is on disk."""
+        with self._lock:
+            self._taken, self._has_changed = [], True
 
     def put_back(self, events: Sequence[Event]) -> None:
         """Return what could not be written; where the queue is full by now the oldest go."""
         with self._lock:
+            self._taken = []
             self._waiting.extendleft(reversed(events))
             self._trim()
+            self._has_changed = True
+
+    def unwritten(self) -> bytes | None:
+        """Return what is not on disk, packed; None where that is what it was when somebody asked before."""
+        with self._lock:
+            if not self._has_changed:
+                return None
+            self._has_changed = False
+            events = [*self._taken, *self._waiting][-REMEMBERED:]
+            before, self._told = self._told, msgspec.msgpack.encode(events) if events else b""
+            return None if self._told == before else self._told
+
+    def recall(self, stored: tuple[int, bytes] | None) -> None:
+        """Take up what an earlier run could not write, before what this one has."""
+        version, self._told = stored or (VERSION, b"")
+        if not self._told or version != VERSION:
+            return
+        try:
+            self.put_back(msgspec.msgpack.decode(self._told, type=list[Event]))
+        except msgspec.MsgspecError:
+            log.warning("events that the last run had not written to the history cannot be read: they are not in it")
 
     def _trim(self) -> None:
         while len(self._waiting) > LIMIT:
@@ -63,15 +104,32 @@ class Happenings:
 
 
 def write(connection: Connection, events: Sequence[Event]) -> None:
-    """Store events in one transaction, but for those whose kernel record is stored already: a log is read again after a kill."""
+    """Store events in one transaction, but for those that are stored already.
+
+    A kernel log is read again after a kill, and what an earlier run had not written may have been written in its last moment.
+    """
     with connection.begin():
-        marks = {event.mark for event in events if event.mark}
-        known = select(EVENT.c.mark, EVENT.c.kind, EVENT.c.key, EVENT.c.code).where(EVENT.c.mark.in_(marks))
-        there = {tuple(row) for row in connection.execute(known)} if marks else set()
         number = connection.scalar(select(func.max(ROUND.c.id))) or 0
-        rows = [row(event, number) for event in events if (event.mark, event.kind, visible(event.key), event.code) not in there]
+        rows = [row(event, number) for event in events]
+        there = stored(connection, EVENT.c.mark, [one["mark"] for one in rows if one["mark"]])
+        there |= stored(connection, EVENT.c.at, [one["at"] for one in rows if not one["mark"]])
+        rows = [one for one in rows if identity(one) not in there]
         if rows:
             connection.execute(insert(EVENT), rows)
+
+
+def stored(connection: Connection, column: Column[Any], values: Sequence[object]) -> set[tuple[object, ...]]:
+    """Return the identities of the events that have one of these values."""
+    if not values:
+        return set()
+    found = connection.execute(select(EVENT).where(column.in_(set(values)))).mappings()
+    return {identity(one) for one in found}
+
+
+def identity(one: Mapping[Any, Any]) -> tuple[object, ...]:
+    """Return by what a row is known again: its kernel record, or its time and words."""
+    which = (one["mark"],) if one["mark"] else (one["at"], one["source"], one["words"])
+    return *which, one["kind"], one["key"], one["code"]
 
 
 def row(event: Event, number: int) -> dict[str, object]:

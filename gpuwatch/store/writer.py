@@ -375,6 +375,7 @@ class Writer:
         except BaseException:
             self._events.put_back(taken)
             raise
+        self._events.written()
         self.counts.ok += 1
         self._untidy = True
 

@@ -1,10 +1,12 @@
 """What happened, on disk: it comes back as it was told, once, and its table has a bound."""
 
 import math
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import select
@@ -21,7 +23,7 @@ from gpuwatch.store.migrations import HISTORY_LAYOUT
 from gpuwatch.store.schema import EVENT
 from tests.fakes.store_home import Home, run
 from tests.fakes.store_nouns import EPOCH, round_of
-from tests.fakes.until import until
+from tests.fakes.until import PATIENCE, until
 
 
 def event(number: int, **facts: object) -> Event:
@@ -116,6 +118,51 @@ def test_a_history_of_a_gpuwatch_without_events_gets_their_table(opened: Home, t
     run(again)
     again.record([event(1)])
     until(lambda: again.events(0, math.inf) == [event(1)])
+
+
+@pytest.mark.parametrize("mark", ["boot:7", ""])
+def test_what_a_history_that_refuses_was_told_before_a_kill_is_in_it_once_it_takes_writes(
+    opened: Home, tmp_path: Path, mark: str
+) -> None:
+    """Rooms remember that they have told it, and do not tell it again: it is on disk as soon as that is."""
+    store = opened()
+    run(store)
+    before, lost = event(6), event(7, mark=mark)
+    store.record([before])
+    until(lambda: store.events(0, math.inf) == [before])
+    holder = sqlite3.connect(tmp_path / "gpuwatch.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    store.record([lost])
+    assert store.save_state("detector.events", 1, b"has told it").wait(PATIENCE)
+    late = tmp_path / "as the kill left it"
+    late.mkdir()
+    for file in tmp_path.glob("*.db*"):
+        shutil.copy(file, late)
+    holder.close()
+    killed = Home(late)
+    assert kept(killed, 2) == [before, lost]
+    killed.close()  # its last save still names what has been written since
+    assert kept(killed, 2) == [before, lost]
+    killed.close()
+
+
+def test_what_waits_is_kept_with_the_next_state_alone_and_once() -> None:
+    queue = Happenings()
+    assert queue.unwritten() is None
+    queue.put([event(1)])
+    queue.take()
+    (one, again) = queue.unwritten(), queue.unwritten()
+    assert (msgspec.msgpack.decode(one or b"", type=list[Event]), again) == ([event(1)], None)
+    queue.put([event(2)])
+    queue.written()
+    assert msgspec.msgpack.decode(queue.unwritten() or b"", type=list[Event]) == [event(2)]
+    queue.take()
+    queue.written()
+    assert (queue.unwritten(), queue.unwritten()) == (b"", None)
+    queue.put([event(3)])
+    queue.take()
+    queue.written()
+    assert queue.unwritten() is None  # it was on disk before anybody asked
 
 
 def test_a_full_queue_drops_the_oldest_and_counts() -> None:
