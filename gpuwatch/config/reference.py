@@ -101,7 +101,8 @@ SENTENCES: Mapping[str, str | tuple[str, str]] = MappingProxyType(
         "processes.users": "How many users have series of their own, for each GPU; the rest is `other`.",
         "processes.jobs": "How many jobs have series of their own, for each GPU; the rest is `other`.",
         "privacy.users": "Whose a process is: by name, by number, or not at all. With the last two"
-        " a digest stands in place of a name that may say it, as in `jupyter@ann.service`.",
+        " a digest stands in place of a name that may say it, as in `jupyter@ann.service`; containers, pods and"
+        " units of root and of system users keep the names that those who run them gave.",
         "routes.receivers": "Names of receivers.",
         "routes.match": (
             "Labels and values of the alert, all of which must hold; `rule` and `severity` count as labels.",

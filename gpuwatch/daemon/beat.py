@@ -185,7 +185,7 @@ class Beat:
             tell_the_log(changed, before)
             self._saved = float("-inf")  # what led to them must not be older than they are, should we be killed
         if found.counted:
-            self._detectors.keep(found.counted)  # before it is on the page: a counter that falls after a kill counts anew
+            self._detectors.keep(found.counted)  # on its way to the disk before it is on the page: one that falls counts anew
         self._show_alerts(wall, mono)
         self._store.observe(view)
         self._page.turn()

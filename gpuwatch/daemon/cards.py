@@ -103,7 +103,7 @@ def users(entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
         return memory(entry) or 0.0
 
     for (user, job, instance), group in sorted(found.items(), key=lambda item: -sum(map(size, item[1]))):
-        largest = max(group, key=size)
+        largest = max(group, key=lambda entry: (entry.target.subject is not REST, size(entry)))
         yield {
             "user": user,
             "job": job,

@@ -90,12 +90,15 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def by(self) -> str:
-        """Of those who want it, who did so first."""
-        return next(iter(self.holds.values())).by
+        """Who wants it for the longest, and so until then."""
+        return max(self.holds.values(), key=lambda hold: hold.until).by
 
 
 def left(kept: Kept, wall: float, dropped: Collection[str] = ()) -> dict[str, float]:
-    """Return how long each hold still lasts (under 0: it is over): never longer than asked for, whatever the clock has done."""
+    """Return how long each hold still lasts (under 0: it is over).
+
+    A clock that was set back makes none longer than it would have been, had it been asked for when the release began.
+    """
     return {name: min(hold.until - wall, hold.until - kept.since) for name, hold in kept.holds.items() if name not in dropped}
 
 

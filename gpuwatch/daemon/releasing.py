@@ -152,16 +152,17 @@ class Releasing:
         ticket: Ticket | None = None
         with self._lock:
             was = self._kept is not None and not self._kept.is_over
+            is_unread = not self._recalled
             if hold is not None:
                 ticket = self._drop(hold, by)
-            elif was:
-                self._recalled = True
-                ticket = self._attach(by)
-            elif self._kept is not None or self._last is not None:  # somebody asks once more, perhaps since it was not stored
-                ticket = self._keep()
-            elif not self._recalled:  # what an earlier run left cannot be read yet: it is ended all the same
-                self._recalled = True
-                ticket = self._store.save_state(STATE, VERSION, b"")
+            else:
+                self._recalled = True  # what an earlier run left, which cannot be read yet, is ended all the same
+                if was:
+                    ticket = self._attach(by)
+                elif self._kept is not None or self._last is not None:  # once more, perhaps since it was not stored
+                    ticket = self._keep()
+                elif is_unread:
+                    ticket = self._store.save_state(STATE, VERSION, b"")
             is_known = self._recalled
         stored = is_known if ticket is None else ticket.wait(STORED)
         return {"was_released": was, "stored": stored, **self.state()}
@@ -244,7 +245,7 @@ class Releasing:
         own = None if self._kept is None or self._kept.is_over else self._kept
         if not ends:
             if self._kept is None:
-                self._engine.resting, self._kept = SUBJECTS, old
+                self._engine.resting, self._kept, self._since = SUBJECTS, old, mono - max(0.0, wall - old.since)
                 self._attach("its command")
             return
         joined = old
@@ -294,8 +295,8 @@ class Releasing:
         kept = self._kept
         if kept is None or kept.is_over or hold not in kept.holds:
             return None
-        ends = {name: end for name, end in self._ends.items() if name != hold}
-        if not any(end > self._clock.mono() for end in ends.values()):
+        ends = {name: end for name, end in self._ends.items() if name != hold and end > self._clock.mono()}
+        if not ends:
             return self._attach(by)
         kept = self._held(kept, ends, waits_for=kept.waits_for)
         log.info("the GPUs stay released until %s by %s", clock_time(kept.until, self._clock.wall()), printable(kept.by))

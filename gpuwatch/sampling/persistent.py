@@ -194,6 +194,7 @@ def put_down(state: State, now: float, reason: Reason, words: str) -> Step:
         since=now,
         open={},
         erring={},
+        wrong={},
         overrun=None,
         reason=reason,
         failures=1 if is_new_driver else state.failures + 1,

@@ -26,9 +26,9 @@ def come_back(host: Host, *cards: Target) -> None:
         host.clock.forward(SETTLE + 1)
 
 
-@pytest.mark.parametrize("again", [60, 7200])
+@pytest.mark.parametrize(("again", "by"), [(60, "root"), (7200, "lena")])
 def test_what_is_asked_for_before_the_memory_can_be_read_becomes_one_with_what_an_earlier_run_left(
-    host: Host, again: int
+    host: Host, again: int, by: str
 ) -> None:
     host.shows(A, B)
     began = host.clock.wall()
@@ -41,9 +41,9 @@ def test_what_is_asked_for_before_the_memory_can_be_read_becomes_one_with_what_a
     assert (answer["state"], answer["stored"], host.crew.is_paused) == ("released", False, True)
     host.disk.remembers = True
     host.until_began(began)
-    assert host.lasts() == ("released", max(3300, again), "root")
+    assert host.lasts() == ("released", max(3300, again), by)
     host.restart()
-    assert (host.lasts(), host.span()) == (("released", max(3300, again), "root"), (began, None))
+    assert (host.lasts(), host.span()) == (("released", max(3300, again), by), (began, None))
     host.releasing.resume("lena")
     come_back(host, A)
     (event,) = host.events
@@ -55,11 +55,14 @@ def test_a_command_that_ends_before_the_memory_can_be_read_has_ended(host: Host)
     host.shows(A)
     host.releasing.release(3600, "root", "a")
     host.disk.remembers = False
+    began = host.clock.wall()
+    host.clock.forward(100)
     host.restart()
     answer = host.releasing.resume("root", "a")
     assert (answer["state"], answer["stored"]) == ("unknown", False)
     host.disk.remembers = True
     host.until("attaching")
+    assert host.span() == (began, began + 100)
     come_back(host, A)
     assert [event.words for event in host.events] == ["driver 535.154.05 -> 550.90.07, 1 GPU, same UUID"]
     host.restart()
@@ -87,6 +90,19 @@ def test_a_release_that_was_over_by_then_does_not_end_that_of_the_earlier_run(ho
     host.disk.remembers = True
     host.until("released")
     assert (host.lasts(), host.crew.is_paused) == (("released", 3539, "root"), True)
+
+
+def test_a_person_who_resumes_after_it_ends_that_of_the_earlier_run_too(host: Host) -> None:
+    host.releasing.release(3600, "root")
+    host.disk.remembers = False
+    host.restart()
+    host.releasing.release(60, "lena")
+    host.clock.forward(61)
+    host.until("attaching")
+    host.releasing.resume("lena")
+    host.disk.remembers = True
+    host.beat()
+    assert (host.state(), host.crew.is_paused) == ("attaching", False)
 
 
 def test_what_is_owed_of_an_earlier_run_is_told_by_the_release_that_came_before_it_was_read(host: Host) -> None:

@@ -304,6 +304,17 @@ def test_a_source_that_fails_in_one_tier_is_not_well_because_another_tier_is() -
         assert told == (story.report().standings["nvml"].success, story.report().problem)
 
 
+def test_what_failed_in_a_worker_is_over_with_it_and_no_claim_of_the_next_one() -> None:
+    story = Story().up(Tier.FAST, Tier.SLOW)
+    story.on(Asked(Tier.SLOW))
+    story.on(Erred(1, "nvml", "raised: x", story.state.open[Tier.SLOW].number))
+    story.answer(Tier.SLOW)
+    story.crash()
+    story.again()
+    story.answer(Tier.FAST)
+    assert (story.state.worker, story.report().standings["nvml"].success, story.report().problem) == (2, True, "")
+
+
 def test_before_the_first_round_nothing_is_claimed() -> None:
     story = Story().up()
     assert (story.report().standings["nvml"].success, story.report().problem) == (None, "has not answered yet")

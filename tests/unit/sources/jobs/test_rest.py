@@ -10,6 +10,7 @@ from gpuwatch.catalogue.process import (
     JOB_GPU_HELD,
     PROCESS,
     PROCESS_GPU,
+    PROCESS_GPU_MEMORY,
     REST,
     REST_MEMORY,
     REST_UTILIZATION,
@@ -24,6 +25,7 @@ from gpuwatch.detectors.usage import State, Usage
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.model.target import Target
+from gpuwatch.model.view import Entry
 from tests.fakes.cgroups import Crowd, docker, session
 from tests.fakes.crowd_view import GIB, holder, seen, uuid
 from tests.fakes.host import Answers, HostTree
@@ -119,6 +121,14 @@ def test_users_and_jobs_have_what_all_their_processes_have(shared: Shared) -> No
     board = {one.target: one for one in seen(*listed).entries.values()}
     told_of = {user["user"]: user["memory_bytes"] for user in users(list(board.values())) if user["user"] == "bob"}
     assert told_of == {"bob": 16.0 * GIB}
+
+
+def test_whoever_has_the_most_is_called_by_a_command_although_those_beyond_the_cap_have_more() -> None:
+    labels = {"job": "train", "gpu": "0", "uuid": uuid(0)}
+    rest = Target(subject=REST, key="rest", labels=labels, info={"user": "ann"})
+    small = Target(subject=PROCESS_GPU, key="small", labels={**labels, "pid": "7", "command": "python"}, info={"user": "ann"})
+    (found,) = users([Entry(rest, {REST_MEMORY: 9.0 * GIB}, {}, ()), Entry(small, {PROCESS_GPU_MEMORY: GIB}, {}, ())])
+    assert (found["command"], found["pids"], found["memory_bytes"]) == ("python", ["7"], 10.0 * GIB)
 
 
 def test_what_is_not_known_of_one_of_them_is_not_known_of_all(shared: Shared) -> None:
