@@ -77,7 +77,7 @@ def dispatch(words: Sequence[str]) -> int:
     module.add(parser)
     options = usage.options_of(parser)
     if strange := usage.unknown_option(words[1:], options):
-        parser.error(usage.no_option(strange, options))
+        parser.error(usage.no_option(strange, options) + usage.of_a_command(words[1:], strange, parser))
     args = parser.parse_args(usage.joined(words[1:]))
     try:
         return int(module.run(args))

@@ -23,6 +23,7 @@ PLACE = "gpuwatch resume"
 WAIT = 90.0  # seconds until a driver that does not come back is told of; without persistence mode each GPU takes seconds
 WAITS = ("attaching", "unknown")  # unknown: the daemon has just been started, and takes the end into account
 NOT_BACK = {"released": "somebody has released them again", "unknown": "the daemon cannot read yet whether they are released"}
+SOON = 1.0  # seconds after which somebody who looks on wants to know what it is waiting for
 PAUSE = 0.3  # seconds between two questions
 
 
@@ -47,8 +48,11 @@ def resumed(args: argparse.Namespace, client: Client, out: TextIO, hold: str | N
     if not answer["was_released"] and answer["state"] == "attached":
         print(none, file=out)
         return 0
-    end = time.monotonic() + WAIT
-    while answer["state"] in WAITS and time.monotonic() < end:
+    began, is_said = time.monotonic(), False
+    while answer["state"] in WAITS and (waited := time.monotonic() - began) < WAIT:
+        if waited >= SOON and not is_said:
+            is_said = True
+            print(f"{PLACE}: waiting for driver and GPUs to answer, {WAIT:.0f} s at most", file=sys.stderr, flush=True)
         time.sleep(PAUSE)
         answer = client.get("/api/v1/release", ask.PATIENCE).json()
     if answer["state"] == "released" and hold is not None:

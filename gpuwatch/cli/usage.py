@@ -80,6 +80,14 @@ def no_option(name: str, options: Sequence[str], where: str = "") -> str:
     return f"there is no option {printable(name, 40)}{where}{asked}"
 
 
+def of_a_command(words: Sequence[str], option: str, parser: argparse.ArgumentParser) -> str:
+    """Say how an option is left to the command that is to be run, where the parser takes one and one is there."""
+    before = words[: next(place for place, word in enumerate(words) if word.partition("=")[0] == option)]
+    if "[-- CMD" not in parser.format_usage() or not before or before[-1].startswith("-"):
+        return ""
+    return "; `--` stands before a command with options of its own"
+
+
 def joined(words: Sequence[str]) -> list[str]:
     """Return the words with `--since -1h` as `--since=-1h`: argparse takes -1h for an option, and says that a value lacks."""
     found: list[str] = []

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gpuwatch.catalogue.derived import STATE
 from gpuwatch.catalogue.gpu import DRIVER, GPU
 from gpuwatch.catalogue.mig import MIG
 from gpuwatch.detectors.presence import driver_state, listing
@@ -24,10 +25,11 @@ class Card(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """All GPUs by UUID, and the driver; "" where it is not known."""
+    """All GPUs by UUID, those that are known but do not answer, and the driver; "" where it is not known."""
 
     driver: str = ""
     gpus: Mapping[str, Card] = {}
+    lost: Mapping[str, str] = {}  # and the index that they had
 
 
 def snapshot(view: View) -> Snapshot:
@@ -46,12 +48,19 @@ def snapshot(view: View) -> Snapshot:
         for entry in view.of(GPU)
         if is_shown(entry)
     }
-    return Snapshot(driver, gpus)
+    lost = {entry.target.key: entry.target.labels.get("gpu", "?") for entry in view.of(GPU) if is_lost(entry)}
+    return Snapshot(driver, gpus, lost)
 
 
 def is_shown(entry: Entry) -> bool:
     """Say whether NVML tells of a target now, and that it is there."""
     return any(reading.source == SOURCE and not (reading.fault and reading.fault.kind == "lost") for reading in entry.readings)
+
+
+def is_lost(entry: Entry) -> bool:
+    """Say whether a GPU is known and gone, by NVML's word or by the inventory's."""
+    is_told = any(reading.source == SOURCE for reading in entry.readings)
+    return not is_shown(entry) and (is_told or any(entry.values.get(STATE[state]) == 1 for state in ("lost", "missing")))
 
 
 def is_whole(view: View, before: Snapshot) -> bool:
@@ -89,6 +98,9 @@ def changes(before: Snapshot, after: Snapshot) -> str:
         parts.append("same UUIDs" if len(after.gpus) > 1 else "same UUID")
     if before.gpus:
         parts += [f"{word} {', '.join(some)}" for word, some in (("gone:", gone), ("new:", new)) if some]
+    still = [f"GPU {index} {uuid}" for uuid, index in after.lost.items() if uuid not in before.gpus]
+    if still:
+        parts.append(f"lost as before: {', '.join(still)}")
     for uuid, card in after.gpus.items():
         old = before.gpus.get(uuid)
         if old is None:

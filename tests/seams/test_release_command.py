@@ -18,6 +18,7 @@ import pytest
 
 from gpuwatch.cli import main
 from gpuwatch.cli.release import say, unseen
+from gpuwatch.cli.resume import PAUSE, SOON
 from gpuwatch.client import Client, Reply
 from gpuwatch.export.access import OVER_TCP, name_of
 from gpuwatch.export.release import LONGEST
@@ -264,6 +265,13 @@ def test_resume_waits_until_all_is_there_and_says_what_has_changed(served: Serve
     assert capsys.readouterr().out == f"the GPUs are read again: {gpus.found}\n"
     assert run(served, "resume") == 0
     assert capsys.readouterr().out == "the GPUs were not released\n"
+
+
+def test_whoever_waits_for_the_driver_is_told_once_what_it_is_waited_for(served: Served, gpus: Gpus, capsys: Said) -> None:
+    gpus.now, gpus.questions = "released", int(SOON / PAUSE) + 4
+    assert run(served, "resume") == 0
+    said = "gpuwatch resume: waiting for driver and GPUs to answer, 90 s at most\n"
+    assert capsys.readouterr() == (f"the GPUs are read again: {gpus.found}\n", said)
 
 
 def test_a_resume_that_is_not_stored_is_said(served: Served, gpus: Gpus, capsys: Said) -> None:

@@ -4,6 +4,8 @@ import pytest
 
 from gpuwatch.cli import COMMANDS, main
 
+OF_A_COMMAND = "; `--` stands before a command with options of its own"
+
 
 def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """Return the last line that a wrong command line is answered with."""
@@ -20,6 +22,15 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--versoin"], "gpuwatch: error: there is no option --versoin before the command; did you mean --version?"),
         (["statsu"], "gpuwatch: error: there is no command statsu; did you mean status?"),
         (["x\x1b[2J"], "gpuwatch: error: there is no command x\\x1b[2J; `gpuwatch --help` lists all"),
+        (
+            ["release", "nvidia-smi", "-r"],
+            "gpuwatch release: error: there is no option -r; did you mean --for?" + OF_A_COMMAND,
+        ),
+        (
+            ["release", "nvidia-smi", "--gpu-reset=1"],
+            "gpuwatch release: error: there is no option --gpu-reset; --help lists all" + OF_A_COMMAND,
+        ),
+        (["release", "-i"], "gpuwatch release: error: there is no option -i; --help lists all"),
         (["status", "--jsno"], "gpuwatch status: error: there is no option --jsno; did you mean --json?"),
         (["status", "--jsno=1"], "gpuwatch status: error: there is no option --jsno; did you mean --json?"),
         (["history", "--zzz"], "gpuwatch history: error: there is no option --zzz; --help lists all"),  # METRIC lacks, too

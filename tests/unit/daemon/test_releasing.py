@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.catalogue.derived import STATE
 from gpuwatch.catalogue.gpu import DRIVER, DRIVER_STATE, POWER
 from gpuwatch.daemon.attached import Card, Snapshot, changes
 from gpuwatch.daemon.releasing import GRACE, SUBJECTS, Releasing
+from gpuwatch.detectors.detector import derived
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.reading import Absence, Fault
 from gpuwatch.model.target import Target
@@ -268,6 +270,24 @@ def test_gpus_that_come_one_by_one_are_waited_for(host: Host) -> None:
     host.beat()
     words = "driver 535.154.05, 2 GPUs, same UUIDs, MIG of GPU 0 none -> 2 x 1g.5gb + 1 x 3g.20gb"
     assert [event.words for event in host.events] == [words]
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_gpu_that_was_lost_before_and_still_is_is_not_passed_over(host: Host, *, is_listed: bool) -> None:
+    def stays_away() -> None:
+        if is_listed:
+            host.post(B, {}, fault=Fault("lost", "it has fallen off the bus"))
+        else:
+            host.board.post(derived(B, STATE.at("missing"), {}, host.clock.wall()), host.clock.mono())
+
+    host.shows(A)
+    stays_away()
+    host.releasing.release(600, "root")
+    host.releasing.resume("root")
+    host.shows(A)
+    stays_away()
+    host.beat()
+    assert [event.words for event in host.events] == ["driver 535.154.05, 1 GPU, same UUID, lost as before: GPU 1 GPU-1"]
 
 
 ONE = {"u": Card("0", "94.02", ())}
