@@ -285,8 +285,9 @@ def test_what_an_earlier_worker_says_is_not_heard() -> None:
     assert before == story.state
 
 
-def test_a_source_that_failed_is_told_until_a_round_is_well() -> None:
+def test_a_source_that_failed_is_told_until_a_round_is_well_and_before_the_first_nothing_is_claimed() -> None:
     story = Story().up()
+    assert (story.report().standings["nvml"].success, story.report().problem) == (None, "has not answered yet")
     story.on(Erred(1, "nvml", "cannot be built: ImportError: x"))
     for told in ((False, "nvml cannot be built: ImportError: x"), (True, "")):
         story.on(Asked(Tier.FAST))
@@ -306,11 +307,6 @@ def test_a_source_that_fails_in_one_tier_is_not_well_because_another_tier_is() -
             story.on(Asked(tier))
         story.answer(tier or Tier.FAST)
         assert told == (story.report().standings["nvml"].success, story.report().problem)
-
-
-def test_before_the_first_round_nothing_is_claimed() -> None:
-    story = Story().up()
-    assert (story.report().standings["nvml"].success, story.report().problem) == (None, "has not answered yet")
 
 
 def test_rounds_longer_than_their_period_are_said_once_and_shown_as_duration() -> None:
