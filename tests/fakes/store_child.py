@@ -105,7 +105,8 @@ def flood(folder: Path, number: int) -> None:
         if number % 2:
             child.store.attempted(nouns.delivery(number), Outcome.sent(), None)
         if number % 4 == 0 or ticket.wait(PATIENCE):  # some commits pile up
-            print(number if number % 4 else "", flush=True)
+            sys.stdout.write(f"{number if number % 4 else ''}\n")  # at once: `print` writes a line in two parts
+            sys.stdout.flush()
         number += 1
 
 
