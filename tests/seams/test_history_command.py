@@ -20,7 +20,7 @@ from gpuwatch.model.target import Target
 from gpuwatch.store import Store
 from gpuwatch.store.history import Round
 from tests.fakes.happenings import told, xid
-from tests.fakes.store_home import Home, run
+from tests.fakes.store_home import Home, powers, run
 from tests.fakes.store_nouns import gpu_target
 from tests.fakes.until import PATIENCE, until
 from tests.fakes.web import Answers, Served, serving
@@ -68,7 +68,7 @@ def fill(store: Store) -> None:
     store.record(
         [xid(79, UUIDS[0], moment(2.5)), xid(31, UUIDS[1], moment(2.6)), told("oom_kill", Severity.WARNING, moment(21.5))]
     )
-    until(lambda: not store._rounds.waiting and len(store.events(0, 2e9)) == 3)
+    until(lambda: len(powers(store)) == 17 and len(store.events(0, 2e9)) == 3)
 
 
 def command(served: Served, *words: str) -> list[str]:
