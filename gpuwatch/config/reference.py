@@ -59,7 +59,7 @@ SENTENCES: Mapping[str, str | tuple[str, str]] = MappingProxyType(
         "http.web_config": ("A file in Prometheus' web-config format, for TLS and passwords.", "neither"),
         "http.details": "Puts what hardly anybody looks at on the page, too; [metrics.md](metrics.md) marks it.",
         "host.name": ("What this host is called.", "the host name"),
-        "host.labels": ("Labels that every alert of this host has.", "none"),
+        "host.labels": ("Labels that every alert of this host has; names that alerts have of themselves are refused.", "none"),
         "gpus.label": "Stands in messages and in `status`, such as `slot 3`.",
         "inventory.gpus": ("How many GPUs there should be: fewer are an alert.", "learned"),
         "store.url": ("The history: `sqlite:////PATH`, with four slashes.", "`gpuwatch.db` in the state folder"),
