@@ -130,6 +130,7 @@ def test_a_card_or_driver_without_gpm_is_asked_once(tmp_path: Path, model: str, 
             {"nvmlGpmQueryDeviceSupport": 1} if asked else {}
         )
         fake.uninitialise()
+        worker.until(Tier.NORMAL, lambda _: fake.inits == 2 and fake.calls("nvmlGpmQueryDeviceSupport", gpu=0) >= 2 * asked)
         worker.until(Tier.NORMAL, lambda round_: bool(round_.gpu(fake.uuid(0)).values))
         assert fake.calls("nvmlGpmQueryDeviceSupport", gpu=0) == 2 * asked
 
