@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
@@ -67,7 +68,9 @@ def run(args: argparse.Namespace) -> int:
             if args.command:
                 print(f"{PLACE}: {printable(args.command[0], 400)} was not run", file=sys.stderr)
             return answer
-        say(answer, holders(), time.time(), sys.stderr if args.command else sys.stdout)  # the output belongs to the command
+        say(
+            answer, holders() if is_here(args) else None, time.time(), sys.stderr if args.command else sys.stdout
+        )  # the output belongs to the command
         if not args.command:
             return OUR_FAULT if answer["stuck"] else 0
         try:
@@ -107,13 +110,15 @@ def asked(args: argparse.Namespace, client: Client, seconds: float, hold: str | 
     return ask.conversation(PLACE, talk, "they may be released all the same: `gpuwatch status` shows it")
 
 
-def say(answer: dict[str, Any], others: Holders, now: float, out: TextIO) -> None:
-    """Say until when they are released, and who still has them open."""
+def say(answer: dict[str, Any], others: Holders | None, now: float, out: TextIO) -> None:
+    """Say until when they are released, and who still has them open, where that is known."""
     print(printable(f"the GPUs are {of_release(answer, now)}; `gpuwatch resume` ends it", 400), file=out)
     for name in answer["stuck"]:
         print(printable(f"{PLACE}: {name} is stuck in the driver, cannot be ended, and has GPUs open", 400), file=sys.stderr)
     if not answer["stored"]:
         print(f"{PLACE}: it is not stored yet, the disk does not answer: a restart of the daemon would end it", file=sys.stderr)
+    if others is None:
+        return
     if others.found:
         print(printable(f"still open by: {others}", 2000), file=out)
     if others.hidden:
@@ -122,6 +127,11 @@ def say(answer: dict[str, Any], others: Holders, now: float, out: TextIO) -> Non
         print("not all processes could be looked into in time", file=out)
     elif not others.found:
         print("nobody has /dev/nvidia* open", file=out)
+
+
+def is_here(args: argparse.Namespace) -> bool:
+    """Say whether the GPUs are of this host: neither of another one nor of a demo, which simulates them."""
+    return not args.host and not (args.socket and Path(args.socket).absolute().parent.name.startswith(ask.OF_DEMO))
 
 
 def unseen(count: int, *, root: bool) -> str:

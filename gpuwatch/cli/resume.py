@@ -3,7 +3,8 @@
 That ends every release, also that of a command which still runs. That it is not stored yet, since the disk does not answer, is
 said.
 
-Exit code 1: the daemon refuses, or the driver is not back; 2: something in the command is wrong; 3: no daemon answers.
+Exit code 1: the daemon refuses, the driver is not back, or a GPU is missing; 2: something in the command is wrong;
+3: no daemon answers.
 
 example: gpuwatch resume
 """
@@ -24,6 +25,7 @@ WAIT = 90.0  # seconds until a driver that does not come back is told of; withou
 WAITS = ("attaching", "unknown")  # unknown: the daemon has just been started, and takes the end into account
 NOT_BACK = {"released": "somebody has released them again", "unknown": "the daemon cannot read yet whether they are released"}
 SOON = 1.0  # seconds after which somebody who looks on wants to know what it is waiting for
+GONE = 404  # of HTTP: nobody has this hold any more
 PAUSE = 0.3  # seconds between two questions
 
 
@@ -40,7 +42,11 @@ def run(args: argparse.Namespace) -> int:
 def resumed(args: argparse.Namespace, client: Client, out: TextIO, hold: str | None = None) -> int:
     """Ask, and say what has changed; raises what `ask.conversation` takes. A `hold` is ended alone: others may go on."""
     body = json.dumps({} if hold is None else {"hold": hold}).encode()
-    answer = ask.granted(args, PLACE, client.post("/api/v1/resume", body, ask.PATIENCE), changes=True).json()
+    reply = client.post("/api/v1/resume", body, ask.PATIENCE)
+    if hold is not None and reply.status == GONE:  # a person has ended it, and how it stands now is for others to say
+        answer = {"was_released": False, **client.get("/api/v1/release", ask.PATIENCE).json()}
+    else:
+        answer = ask.granted(args, PLACE, reply, changes=True).json()
     if not answer.get("stored", True):
         words = "it is not stored yet, the disk does not answer: a restart of the daemon would release them again"
         print(f"{PLACE}: {words}", file=sys.stderr)
@@ -66,4 +72,4 @@ def resumed(args: argparse.Namespace, client: Client, out: TextIO, hold: str | N
         print(f"{PLACE}: the GPUs are not read: {found}", file=sys.stderr)
         return OUR_FAULT
     print(f"the GPUs are read again: {found}" if found else none, file=out)
-    return 0
+    return OUR_FAULT if answer["missing"] else 0

@@ -19,7 +19,7 @@ from gpuwatch import __version__, catalogue, detectors, notify, sd, shipped
 from gpuwatch.config import UNPLACED, Config
 from gpuwatch.daemon import answers, own
 from gpuwatch.daemon.beat import Beat
-from gpuwatch.daemon.building import HOLDING, JOBS, NVML, Asked, Collector, cadences, collectors, machine
+from gpuwatch.daemon.building import HOLDING, JOBS, NVML, Asked, Collector, cadences, collectors, holding, machine
 from gpuwatch.daemon.inbox import Inbox
 from gpuwatch.daemon.releasing import Releasing
 from gpuwatch.daemon.remembering import Remembering, boot_id
@@ -43,7 +43,6 @@ from gpuwatch.rules.engine import Engine
 from gpuwatch.rules.incidents import Incidents
 from gpuwatch.rules.rule import Rule
 from gpuwatch.sampling.board import Board
-from gpuwatch.sampling.crew import Crew
 from gpuwatch.sampling.schedule import Schedule
 from gpuwatch.sources import installers
 from gpuwatch.sources.kernel import pstore
@@ -92,11 +91,7 @@ class Daemon:
             notifier=self.notifier,
         )
         self.releasing = Releasing(
-            [
-                asked.collector
-                for asked in self.collectors
-                if isinstance(asked.collector, Crew) and asked.collector.name in HOLDING
-            ],
+            holding(self.collectors),
             board=self.board,
             engine=self.engine,
             silences=self.silences,

@@ -8,12 +8,15 @@ from gpuwatch.catalogue.derived import STATE
 from gpuwatch.catalogue.gpu import DRIVER, GPU
 from gpuwatch.catalogue.mig import MIG
 from gpuwatch.detectors.presence import driver_state, listing
+from gpuwatch.model.alert import Severity
+from gpuwatch.model.escape import printable
+from gpuwatch.model.event import WORDS_LIMIT, Event
 from gpuwatch.model.reading import Tier
 from gpuwatch.model.view import Entry, View
 
 SOURCE = "nvml"
 SETTLE = 20.0  # seconds after the driver came up in which GPUs may still come, one by one
-GIVE_UP = 60.0  # seconds after which a driver that is not up is told of as it is
+GIVE_UP = 60.0  # seconds after which a driver that is not up is told of as it is: one that was there before may load slowly
 
 
 class Card(msgspec.Struct, frozen=True):
@@ -75,18 +78,42 @@ def is_whole(view: View, before: Snapshot) -> bool:
     return listed is not None and told >= max(listed, len(before.gpus))
 
 
-def trouble(view: View) -> str:
+def patience(view: View, before: Snapshot) -> float:
+    """Return for how many seconds a driver that is not well is waited for: for none that never was, once it says so."""
+    return GIVE_UP if before.driver or not driver_state(view) else 0.0
+
+
+def trouble(view: View, before: Snapshot) -> str:
     """Return how the driver is where it is not well, "" where it is."""
     state = driver_state(view)
     if state == "ok":
         return ""
     words = next((entry.fault.words for entry in view.of(DRIVER) if entry.fault), "it does not answer")
-    return f"the driver is not back ({state or 'late'}): {words}"
+    return f"the driver is {'not back' if before.driver else 'not there, as before'} ({state or 'late'}): {words}"
 
 
 def is_other_driver(before: Snapshot, after: Snapshot) -> bool:
     """Say whether another version of the driver is there."""
     return bool(before.driver and after.driver and before.driver != after.driver)
+
+
+def missing(before: Snapshot, after: Snapshot) -> list[str]:
+    """Return the UUIDs of the GPUs that are not there: which were before, or were lost before and still are."""
+    return [*dict.fromkeys((*(uuid for uuid in before.gpus if uuid not in after.gpus), *after.lost))]
+
+
+def news(before: Snapshot, after: Snapshot, problem: str, wall: float, *, by: str, ended_by: str) -> Event:
+    """Return what is told once of the end of a release; `problem` is what is wrong with the driver."""
+    facts = {"by": by, "ended_by": ended_by, "driver": after.driver, "gpus": str(len(after.gpus))}
+    return Event(
+        source="own",
+        kind="not_resumed" if problem else "driver_changed" if is_other_driver(before, after) else "resumed",
+        severity=Severity.WARNING if problem else Severity.INFO,
+        at=wall,
+        words=printable(problem or changes(before, after), WORDS_LIMIT),
+        subject="driver",
+        facts={name: text for name, text in facts.items() if text},
+    )
 
 
 def changes(before: Snapshot, after: Snapshot) -> str:

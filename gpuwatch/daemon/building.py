@@ -7,11 +7,13 @@ from typing import Protocol
 import msgspec
 
 from gpuwatch.config import Config, Simulated, Source
+from gpuwatch.daemon.kept import Workers
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import Event
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.view import View
 from gpuwatch.sampling.board import Cadence
+from gpuwatch.sampling.crew import Crew
 from gpuwatch.sampling.events import Patience
 from gpuwatch.sampling.local import Local
 from gpuwatch.sampling.probe import Probe
@@ -21,6 +23,7 @@ from gpuwatch.sources.dcgm.exporter import Exporter
 
 NVML = "gpuwatch-nvml"  # the name of the process that holds the GPUs: `fuser -v /dev/nvidia*` explains itself
 DCGM = "gpuwatch-dcgm"
+IMITATOR = "gpuwatch-sim"  # the process that simulates a host
 HOLDING = (NVML, DCGM)  # what has GPUs open, itself or by a program that it starts
 KILLING = 5.0  # seconds beside a deadline in which what has missed it is killed and told of
 JOBS = "jobs"
@@ -45,6 +48,25 @@ class Collector(Protocol):
     def pids(self) -> Sequence[int]: ...
 
     def problem(self) -> str: ...
+
+
+class Imitating:
+    """The worker of a simulated host, which opens no GPU: it goes on, and tells all anew after a release as others do."""
+
+    def __init__(self, name: str, ask: Callable[[Tier], None]) -> None:
+        self.name, self._ask = name, ask
+
+    def pause(self) -> None:
+        """Let it be: it imitates more than GPUs."""
+
+    def go_on(self) -> None:
+        """Ask for all tiers, whose turns may be far."""
+        for tier in Tier:
+            self._ask(tier)
+
+    def pids(self) -> list[int]:
+        """Return nothing: none has a GPU open."""
+        return []
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -73,7 +95,7 @@ def collectors(
         return Probe(name, names, config=config, post=post, happened=happened, clock=clock, patience=patience)
 
     if sources.simulated.enabled:
-        return [Asked(persistent("gpuwatch-sim", "simulated", Patience(sources.simulated.deadline)), three(sources.simulated))]
+        return [Asked(persistent(IMITATOR, "simulated", Patience(sources.simulated.deadline)), three(sources.simulated))]
     found = []
     if sources.host.enabled:
         reader = host.source(config, clock)
@@ -105,6 +127,12 @@ def collectors(
         local = Local("dcgm", page, post=post, happened=happened, clock=clock, deadline=sources.dcgm.deadline + KILLING)
         found.append(Asked(local, {Tier.NORMAL: sources.dcgm.every}))
     return found
+
+
+def holding(found: Sequence[Asked]) -> list[Workers]:
+    """Return what lets go of the GPUs."""
+    crews = [one.collector for one in found if isinstance(one.collector, Crew)]
+    return [Imitating(one.name, one.ask) if one.name == IMITATOR else one for one in crews if one.name in (*HOLDING, IMITATOR)]
 
 
 def three(source: Source | Simulated) -> dict[Tier, float]:

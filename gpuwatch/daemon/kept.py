@@ -74,6 +74,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
     since: float  # wall clock, as all times here
     holds: Mapping[str, Hold]
+    settled_at: float  # when that was settled
     before: attached.Snapshot
     is_over: bool = False
     ended_by: str = ""
@@ -97,9 +98,9 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 def left(kept: Kept, wall: float, dropped: Collection[str] = ()) -> dict[str, float]:
     """Return how long each hold still lasts (under 0: it is over).
 
-    A clock that was set back makes none longer than it would have been, had it been asked for when the release began.
+    A clock that was set back makes none longer than it was when that was settled.
     """
-    return {name: min(hold.until - wall, hold.until - kept.since) for name, hold in kept.holds.items() if name not in dropped}
+    return {name: hold.until - max(wall, kept.settled_at) for name, hold in kept.holds.items() if name not in dropped}
 
 
 def of_driver(kept: Kept, wall: float, since: float) -> Reading:

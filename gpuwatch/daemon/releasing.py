@@ -40,10 +40,9 @@ from gpuwatch.daemon.kept import (
     silence,
 )
 from gpuwatch.daemon.seen import Seen
-from gpuwatch.model.alert import Severity
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.escape import printable
-from gpuwatch.model.event import WORDS_LIMIT, Event
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Subject
 from gpuwatch.model.reading import Reading
 from gpuwatch.model.silence import Silence
@@ -110,7 +109,8 @@ class Releasing:
         self._ends: dict[str, float] = {}  # monotonic: until when each hold lasts
         self._until = 0.0  # monotonic: until then it is released, or since then attaching
         self._up_since: float | None = None  # monotonic: the driver is well again
-        self._words, self._is_back = "", True  # what the last attaching found, and whether the driver was there
+        self._words, self._is_back = "", True  # what the last attaching found, and whether the driver was there ...
+        self._missing: list[str] = []  # ... and which GPUs were not
         self._ended = 0  # releases that this run has ended
         self._recalled = False  # what an earlier run left has been taken up, or overtaken; until then nothing is stored
         self._dropped: set[str] = set()  # holds that what an earlier run left may have
@@ -127,7 +127,7 @@ class Releasing:
             already = before is not None and not before.is_over
             if before is None or before.is_over:
                 seen = self._seen.before(self._view()) if before is None else before.before  # else we have not seen them since
-                before = Kept(since=wall, holds={}, before=seen, earlier=lasted(before or self._last, wall))
+                before = Kept(since=wall, holds={}, settled_at=wall, before=seen, earlier=lasted(before or self._last, wall))
                 self._since, self._ends = began, {}
             ends = {name: end for name, end in self._ends.items() if end > began}
             name = hold if hold in ends or len(ends) < HOLDS else PEOPLE
@@ -147,12 +147,13 @@ class Releasing:
     def resume(self, by: str, hold: str | None = None) -> dict[str, Any]:
         """Take the GPUs up again, and wait until that is stored; what has changed is known some seconds later (`state`).
 
-        With a `hold` only that is dropped: the GPUs are taken up where it was the last.
+        With a `hold` only that is dropped: the GPUs are taken up where it was the last. `is_known`: there is, or was, such a one.
         """
         ticket: Ticket | None = None
         with self._lock:
             was = self._kept is not None and not self._kept.is_over
             is_unread = not self._recalled
+            is_held = hold is None or is_unread or any(one is not None and hold in one.holds for one in (self._kept, self._last))
             if hold is not None:
                 ticket = self._drop(hold, by)
             else:
@@ -163,9 +164,9 @@ class Releasing:
                     ticket = self._keep()
                 elif is_unread:
                     ticket = self._store.save_state(STATE, VERSION, b"")
-            is_known = self._recalled
-        stored = is_known if ticket is None else ticket.wait(STORED)
-        return {"was_released": was, "stored": stored, **self.state()}
+            is_read = self._recalled
+        stored = is_read if ticket is None else ticket.wait(STORED)
+        return {"is_known": is_held, "was_released": was, "stored": stored, **self.state()}
 
     def state(self) -> dict[str, Any]:
         """Return how it stands: `released`, `attaching`, `attached` and what that found, or `unknown`: not read after a start."""
@@ -174,7 +175,7 @@ class Releasing:
             if kept is None:
                 if not self._recalled:
                     return {"state": "unknown", "found": ""}
-                return {"state": "attached", "found": self._words, "is_back": self._is_back}
+                return {"state": "attached", "found": self._words, "is_back": self._is_back, "missing": self._missing}
             facts = {"since": kept.since, "until": kept.until, "by": kept.by, "waits_for": kept.waits_for}
             return {"state": "attaching" if kept.is_over else "released", **facts, "found": ""}
 
@@ -319,29 +320,19 @@ class Releasing:
     def _look(self, kept: Kept, wall: float) -> None:
         """Tell once what has changed, when all is there again or is not to be waited for any longer."""
         view, mono = self._view(), self._clock.mono()
-        trouble = attached.trouble(view)
+        trouble = attached.trouble(view, kept.before)
         self._up_since = None if trouble else self._up_since or mono
-        if trouble and mono - self._until < attached.GIVE_UP:
+        if trouble and mono - self._until < attached.patience(view, kept.before):
             return
         if self._up_since is not None and mono - self._up_since < attached.SETTLE and not attached.is_whole(view, kept.before):
             return
         # Only now: a GPU that does not answer yet has all its old troubles, which its first answer ends.
         self._engine.resting = frozenset()
         after = attached.snapshot(view)
-        self._words, self._is_back = printable(trouble or attached.changes(kept.before, after), WORDS_LIMIT), not trouble
-        kind = "not_resumed" if trouble else "driver_changed" if attached.is_other_driver(kept.before, after) else "resumed"
-        facts = {"by": kept.by, "ended_by": kept.ended_by, "driver": after.driver, "gpus": str(len(after.gpus))}
-        self._happened(
-            Event(
-                source="own",
-                kind=kind,
-                severity=Severity.WARNING if trouble else Severity.INFO,
-                at=wall,
-                words=self._words,
-                subject="driver",
-                facts={name: text for name, text in facts.items() if text},
-            )
-        )
+        event = attached.news(kept.before, after, trouble, wall, by=kept.by, ended_by=kept.ended_by)
+        self._words, self._is_back = event.words, not trouble
+        self._missing = [] if trouble else attached.missing(kept.before, after)
+        self._happened(event)
         log.info("after the release: %s", self._words)
         self._seen.note(view, mono)
         self._take(None, 0.0)
@@ -352,7 +343,8 @@ class Releasing:
         """Have a release last until these ends of its holds, a new one of which is by whoever asks."""
         ahead = self._clock.wall() - self._clock.mono()
         holds = {name: Hold(kept.holds[name].by if name in kept.holds else by, end + ahead) for name, end in ends.items()}
-        kept, self._ends = msgspec.structs.replace(kept, holds=holds, waits_for=waits_for), ends
+        kept = msgspec.structs.replace(kept, holds=holds, settled_at=self._clock.wall(), waits_for=waits_for)
+        self._ends = ends
         self._take(kept, max(ends.values()))
         return kept
 

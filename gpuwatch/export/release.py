@@ -30,7 +30,7 @@ class Releasing(Protocol):
         ...
 
     def resume(self, by: str, hold: str | None = None) -> dict[str, Any]:
-        """Take them up again; with a hold only where nobody else wants them released."""
+        """Take them up again; with a hold only where nobody else wants them released. `is_known`: there is or was such a hold."""
         ...
 
     def state(self) -> dict[str, Any]:
@@ -79,7 +79,12 @@ def resumed(releasing: Releasing, request: Request) -> Response:
         end = read(request.body, End) if request.body else End()
     except AskedError as error:
         return Response.text(400, str(error))
-    return answer(releasing.resume(asker(request), end.hold)) if is_name(end.hold) else Response.text(400, UNNAMED)
+    if not is_name(end.hold):
+        return Response.text(400, UNNAMED)
+    found = releasing.resume(asker(request), end.hold)
+    return (
+        answer(found) if found.pop("is_known") else Response.text(404, f"no hold is called {end.hold}: it is over, or never was")
+    )
 
 
 def is_name(hold: str | None) -> bool:

@@ -49,11 +49,11 @@ class Releasing:
         """Note it."""
         self.asked.append(("resume", 0.0, by))
         self.holds.append(hold)
-        return {"was_released": True, **self.state()}
+        return {"is_known": True, "was_released": True, **self.state()}
 
     def state(self) -> dict[str, Any]:
         """Return that nothing is released."""
-        return {"state": "attached", "found": "", "is_back": True}
+        return {"state": "attached", "found": "", "is_back": True, "missing": []}
 
 
 class Answers:

@@ -1,15 +1,11 @@
 """`gpuwatch release` and `resume` against a real server: what they ask for, what they say, how they end."""
 
-import io
 import json
 import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +13,10 @@ from typing import Any
 import pytest
 
 from gpuwatch.cli import main
-from gpuwatch.cli.release import say, unseen
 from gpuwatch.cli.resume import PAUSE, SOON
 from gpuwatch.client import Client, Reply
 from gpuwatch.export.access import OVER_TCP, name_of
 from gpuwatch.export.release import LONGEST
-from gpuwatch.sources.holders import Holders, holders
 from tests.fakes.until import PATIENCE, until
 from tests.fakes.web import Answers, Releasing, Served, serving
 
@@ -36,6 +30,7 @@ class Gpus(Releasing):
     def __init__(self) -> None:
         super().__init__()
         self.now, self.others, self.stuck, self.stored = "attached", False, list[str](), True
+        self.missing, self.forgotten = list[str](), set[str | None]()
         self.questions, self.found, self.is_back = 1, "driver 535.154.05, 4 GPUs, same UUIDs", True
 
     def release(self, seconds: float, by: str, hold: str = "") -> dict[str, Any]:
@@ -49,7 +44,7 @@ class Gpus(Releasing):
         was, is_last = self.now == "released", hold is None or not self.others
         self.now = "attaching" if was and is_last else self.now
         super().resume(by, hold)
-        return {"was_released": was, "stored": self.stored, **self.state()}
+        return {"is_known": hold not in self.forgotten, "was_released": was, "stored": self.stored, **self.state()}
 
     def state(self) -> dict[str, Any]:
         """Return how it stands, and come nearer to the end."""
@@ -57,7 +52,7 @@ class Gpus(Releasing):
             self.questions -= 1
             self.now = self.now if self.questions >= 0 else "attached"
         who: dict[str, Any] = {"until": 4e9, "by": "lena", "waits_for": ""} if self.now == "released" else {}
-        more = {"is_back": self.is_back} if self.now == "attached" else who
+        more = {"is_back": self.is_back, "missing": self.missing} if self.now == "attached" else who
         return {"state": self.now, "found": self.found if self.now == "attached" else "", **more}
 
 
@@ -125,6 +120,12 @@ def test_what_cannot_be_an_end_of_a_release_is_refused_in_words_and_ends_nothing
     """Else a program that misspells its hold would end the release of everybody."""
     reply = post(served, "/api/v1/resume", body)
     assert (reply.status, words in reply.body.decode(), gpus.asked) == (400, True, []), reply.body
+
+
+def test_the_end_of_a_hold_that_nobody_has_is_refused_in_words(served: Served, gpus: Gpus) -> None:
+    gpus.forgotten = {"a-1"}
+    reply = post(served, "/api/v1/resume", b'{"hold": "a-1"}')
+    assert (reply.status, reply.body) == (404, b"no hold is called a-1: it is over, or never was\n")
 
 
 @pytest.mark.parametrize(("body", "hold"), [(b"", None), (b"{}", None), (b'{"hold": "a-1"}', "a-1")])
@@ -204,6 +205,14 @@ def test_a_command_that_ends_while_the_daemon_starts_waits_for_what_comes_of_it(
     assert f"the GPUs are read again: {gpus.found}\n" in capsys.readouterr().err
 
 
+def test_a_command_whose_hold_is_forgotten_says_how_it_stands_by_now(served: Served, gpus: Gpus, capsys: Said) -> None:
+    def end_and_begin() -> None:
+        gpus.forgotten, gpus.others = set(gpus.holds), True
+
+    assert while_it_runs(served, end_and_begin) == 0
+    assert capsys.readouterr().err.endswith("the GPUs stay released until 2096-10-02 07:06 by lena\n")
+
+
 def test_a_command_is_not_begun_where_nothing_is_released(tmp_path: Path, served: Served, capsys: Said) -> None:
     mark = tmp_path / "mark"
     assert main(["release", "--socket", str(tmp_path / "none"), "--", "touch", str(mark)]) == 3
@@ -281,6 +290,12 @@ def test_a_resume_that_is_not_stored_is_said(served: Served, gpus: Gpus, capsys:
     assert capsys.readouterr().err == said * 2
 
 
+def test_a_gpu_that_is_missing_is_a_found_problem(served: Served, gpus: Gpus, capsys: Said) -> None:
+    gpus.now, gpus.found, gpus.missing = "released", "driver 535.154.05, 3 GPUs, lost as before: GPU 3 GPU-3", ["GPU-3"]
+    assert run(served, "resume") == 1
+    assert capsys.readouterr() == (f"the GPUs are read again: {gpus.found}\n", "")
+
+
 def test_a_driver_that_is_not_back_is_a_found_problem(served: Served, gpus: Gpus, capsys: Said) -> None:
     gpus.now, gpus.found = "released", "the driver is not back (not_loaded): the nvidia kernel module is not loaded"
     gpus.is_back = False
@@ -316,70 +331,7 @@ def test_the_state_over_http_is_everybodys(served: Served) -> None:
     assert json.loads(Client(served.address).get("/api/v1/release").body)["state"] == "attached"
 
 
-ANSWER: dict[str, Any] = {"already": False, "stuck": [], "stored": True, "until": 4e9, "by": "root", "waits_for": ""}
-
-
-@pytest.mark.parametrize(("ahead", "form"), [(3600.0, "%H:%M"), (86_400.0, "%Y-%m-%d %H:%M")])
-def test_until_when_is_said_with_the_date_where_that_is_not_soon(ahead: float, form: str) -> None:
-    out = io.StringIO()
-    say(ANSWER, Holders({}, 0, is_whole=True), ANSWER["until"] - ahead, out)
-    until_when = time.strftime(form, time.localtime(ANSWER["until"]))
-    assert out.getvalue().startswith(f"the GPUs are released until {until_when} by root; ")
-
-
-def said_of(others: Holders, now: float = 0.0) -> list[str]:
-    """Return what is said of a release, after until when it is."""
-    out = io.StringIO()
-    say(ANSWER, others, now, out)
-    return out.getvalue().splitlines()[1:]
-
-
-@pytest.mark.parametrize(
-    ("others", "lines"),
-    [
-        (Holders({}, 0, is_whole=True), ["nobody has /dev/nvidia* open"]),
-        (Holders({7: "python", 9: "Xorg"}, 0, is_whole=True), ["still open by: python (pid 7), Xorg (pid 9)"]),
-        (Holders({}, 0, is_whole=False), ["not all processes could be looked into in time"]),
-        (
-            Holders({7: "python"}, 0, is_whole=False),
-            ["still open by: python (pid 7)", "not all processes could be looked into in time"],
-        ),
-        (Holders({}, 2, is_whole=True), [unseen(2, root=os.geteuid() == 0)]),
-        (Holders({7: "a\x1b[2J"}, 1, is_whole=True), ["still open by: a\\x1b[2J (pid 7)", unseen(1, root=os.geteuid() == 0)]),
-        (
-            Holders(dict.fromkeys(range(1, 23), "x"), 0, is_whole=True),
-            ["still open by: " + ", ".join(f"x (pid {n})" for n in range(1, 21)) + ", and 2 more"],
-        ),
-    ],
-)
-def test_a_release_says_who_else_has_the_nodes_open(others: Holders, lines: list[str]) -> None:
-    assert said_of(others) == lines
-
-
-def test_a_process_that_has_a_node_open_is_named(tmp_path: Path) -> None:
-    line = [
-        sys.executable,
-        "-c",
-        "import sys; f = open(sys.argv[1], 'w'); print(flush=True); sys.stdin.read()",
-        str(tmp_path / "nvidia0"),
-    ]
-    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"\n"
-        name = Path(f"/proc/{holder.pid}/comm").read_text().strip()
-        found = said_of(holders(nodes=str(tmp_path / "nvidia"), seconds=PATIENCE))
-    assert found[0] == f"still open by: {name} (pid {holder.pid})"
-
-
 def test_the_command_looks_for_holders_and_says_so(served: Served, capsys: Said) -> None:
     assert run(served, "release") == 0
     said = capsys.readouterr().out.splitlines()
     assert re.search("nobody has /dev/nvidia|could not be looked into|^still open by: ", "\n".join(said[1:]), re.MULTILINE), said
-
-
-def test_who_could_not_be_looked_into_is_counted_and_root_is_not_told_to_be_root() -> None:
-    assert [unseen(1, root=False), unseen(2, root=False)] == [
-        "1 process of somebody else could not be looked into: root may",
-        "2 processes of others could not be looked into: root may",
-    ]
-    assert unseen(3, root=True).endswith(": not even this root may (a container, or no CAP_SYS_PTRACE)")

@@ -122,7 +122,7 @@ def one(incident: Incident, delivery: Delivery, attempt: Attempt) -> Alert:
         severity=incident.severity,
         rule=incident.rule,
         labels=texts(incident.labels),
-        annotations=texts({"summary": incident.summary} | {**incident.words, "summary": incident.summary}),
+        annotations=texts({"summary": incident.summary} | {**alone(incident.words), "summary": incident.summary}),
         info=texts(incident.info),
         value=number(incident.value),
         unit=unit(incident),
@@ -168,6 +168,11 @@ def unit(incident: Incident) -> str | None:
 def number(value: float | None) -> float | None:
     """Return a number that JSON can carry; what is not finite is no value."""
     return value if value is not None and math.isfinite(value) else None
+
+
+def alone(words: Mapping[str, str]) -> dict[str, str]:
+    """Return words without what joins some of them to the sentence before: `; it had: ...`."""
+    return {name: word.lstrip(" ;,") for name, word in words.items()}
 
 
 def texts(table: Mapping[str, str]) -> dict[str, str]:

@@ -3,12 +3,13 @@
 import msgspec
 import pytest
 
-from gpuwatch.config import Config, Dcgm, Sources
-from gpuwatch.daemon.building import cadences, collectors
+from gpuwatch.config import Config, Dcgm, Simulated, Sources
+from gpuwatch.daemon.building import Imitating, cadences, collectors, holding
 from gpuwatch.model.reading import Tier
 from gpuwatch.model.view import View
 from gpuwatch.sampling.local import Local
 from gpuwatch.sampling.probe import Probe
+from gpuwatch.sampling.supervisor import Supervisor
 from tests.fakes.clock import FakeClock
 
 
@@ -21,6 +22,24 @@ def built(chosen: Config) -> dict[str, tuple[type, dict[Tier, float]]]:
     """Return the kind and the periods of every collector, by name."""
     found = collectors(chosen, lambda _: None, lambda _: None, lambda: View(0.0, {}), FakeClock())
     return {one.collector.name: (type(one.collector), dict(one.periods)) for one in found}
+
+
+def test_a_simulated_host_goes_on_during_a_release_and_tells_all_of_it_at_its_end() -> None:
+    asked = list[Tier]()
+    imitating = Imitating("gpuwatch-sim", asked.append)
+    imitating.pause()
+    assert (asked, imitating.pids()) == ([], [])
+    imitating.go_on()
+    assert asked == list(Tier)
+
+
+@pytest.mark.parametrize(
+    ("sources", "names"),
+    [(Sources(), [(Supervisor, "gpuwatch-nvml")]), (Sources(simulated=Simulated(enabled=True)), [(Imitating, "gpuwatch-sim")])],
+)
+def test_what_has_gpus_open_lets_go_of_them(sources: Sources, names: list[tuple[type, str]]) -> None:
+    found = collectors(Config(sources=sources), lambda _: None, lambda _: None, lambda: View(0.0, {}), FakeClock())
+    assert [(type(one), one.name) for one in holding(found)] == names
 
 
 def test_dcgm_is_not_read_unless_it_is_asked_for() -> None:

@@ -29,10 +29,20 @@ def test_of_several_commands_the_last_to_end_gives_the_gpus_back(host: Host, fir
     assert (host.crew.is_paused, host.told.resting) == (True, SUBJECTS)
     if restarts:
         host.restart()
-    host.releasing.resume("x", first)  # twice is once
+    assert host.releasing.resume("x", first)["is_known"] is False  # twice is once
     assert host.state() == "released"
     answer = host.releasing.resume("x", "b" if first == "a" else "a")
     assert (answer["was_released"], answer["stored"], host.state()) == (True, True, "attaching")
+    assert host.releasing.resume("x", "b" if first == "a" else "a")["is_known"]  # and is waited for by whoever had it
+
+
+def test_a_clock_that_is_set_back_makes_no_hold_longer_than_it_was_asked_for(host: Host) -> None:
+    host.releasing.release(60, "root", "a")
+    host.clock.forward(50)
+    host.releasing.release(60, "ann", "b")
+    host.clock.step(-40)
+    host.restart()
+    assert host.lasts() == ("released", 60, "ann")
 
 
 def test_the_end_of_a_command_does_not_end_what_a_person_has_asked_for_meanwhile(host: Host) -> None:

@@ -93,7 +93,7 @@ class Rooms:
 def test_the_first_beat_that_remembers_knows_when_the_gpus_were_released(clock: FakeClock) -> None:
     """Else the Xids of a reset under release, which it judges, would become stories."""
     since = clock.wall() - 60
-    rooms = Rooms(Kept(since=since, holds={PEOPLE: Hold("root", since + 600)}, before=Snapshot()))
+    rooms = Rooms(Kept(since=since, holds={PEOPLE: Hold("root", since + 600)}, settled_at=since, before=Snapshot()))
     board, threads = Board({}), set(threading.enumerate())
     releasing = Releasing(
         [],

@@ -71,7 +71,7 @@ def test_a_release_ends_by_its_time_and_tells_once_what_there_is(host: Host) -> 
     assert host.told.resting == frozenset()
     (event,) = host.events
     assert (event.kind, event.words, event.facts["ended_by"]) == ("resumed", "driver 535.154.05, 2 GPUs, same UUIDs", "its time")
-    assert host.releasing.state() == {"state": "attached", "found": event.words, "is_back": True}
+    assert host.releasing.state() == {"state": "attached", "found": event.words, "is_back": True, "missing": []}
     host.restart()
     assert host.state() == "attached"
 
@@ -189,6 +189,7 @@ def test_released_stays_released_over_a_restart_until_its_time(host: Host) -> No
     (event,) = host.events
     gone = "driver 535.154.05 -> 550.90.07, 1 GPU, gone: GPU 0 GPU-0, new: GPU 1 GPU-1"
     assert (event.kind, event.words) == ("driver_changed", gone)
+    assert host.releasing.state()["missing"] == ["GPU-0"]
 
 
 def test_a_restart_that_cannot_read_its_disk_lets_go_once_it_can(host: Host) -> None:
@@ -250,13 +251,24 @@ def test_a_driver_that_does_not_come_back_is_told_of_as_it_is(host: Host) -> Non
     (event,) = host.events
     words = "the driver is not back (not_loaded): the nvidia kernel module is not loaded"
     assert (event.kind, event.severity, event.words) == ("not_resumed", Severity.WARNING, words)
-    assert host.releasing.state() == {"state": "attached", "found": words, "is_back": False}
+    assert host.releasing.state() == {"state": "attached", "found": words, "is_back": False, "missing": []}
     host.shows(A)
     host.releasing.release(600, "root")
     host.releasing.resume("root")
     host.shows(A)
     host.beat()
     assert (host.events[-1].kind, host.events[-1].severity, host.releasing.state()["is_back"]) == ("resumed", Severity.INFO, True)
+
+
+def test_a_driver_that_never_was_is_not_waited_for_once_it_says_so(host: Host) -> None:
+    host.releasing.release(600, "root")
+    host.releasing.resume("root")
+    host.beat()
+    assert (host.state(), host.events) == ("attaching", [])
+    host.post(Target(subject=DRIVER, key=""), DRIVER_STATE.at("no_library"), fault=Fault("no_library", "no libnvidia-ml.so.1"))
+    host.beat()
+    words = "the driver is not there, as before (no_library): no libnvidia-ml.so.1"
+    assert (host.state(), [event.words for event in host.events]) == ("attached", [words])
 
 
 def test_gpus_that_come_one_by_one_are_waited_for(host: Host) -> None:
@@ -288,6 +300,7 @@ def test_a_gpu_that_was_lost_before_and_still_is_is_not_passed_over(host: Host, 
     stays_away()
     host.beat()
     assert [event.words for event in host.events] == ["driver 535.154.05, 1 GPU, same UUID, lost as before: GPU 1 GPU-1"]
+    assert host.releasing.state()["missing"] == ["GPU-1"]
 
 
 ONE = {"u": Card("0", "94.02", ())}

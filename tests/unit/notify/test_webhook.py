@@ -96,6 +96,13 @@ def test_each_status_is_judged_as_documented() -> None:
     assert {status: webhook.judge(answer(status)).result for status in expected} == expected
 
 
+def test_a_word_that_joins_a_sentence_stands_alone_as_an_annotation() -> None:
+    joined = replace(HOT, words={"held_by": "; it had: job 7", "also": " (also Xid 63)", "cause": ""})
+    (alert,) = msgspec.json.decode(webhook.request(delivery(joined), OPTIONS, ATTEMPT).body)["alerts"]
+    told = {name: alert["annotations"][name] for name in joined.words}
+    assert told == {"held_by": "it had: job 7", "also": "(also Xid 63)", "cause": ""}
+
+
 def test_a_redirect_is_refused_with_words() -> None:
     words = "status 302: it points to another address, which is not followed; configure the final address"
     assert webhook.judge(answer(302, location="https://chat.example/login")) == Outcome.refused(words)
