@@ -94,7 +94,7 @@ SENTENCES: Mapping[str, str | tuple[str, str]] = MappingProxyType(
         "sources.dcgm.dcgmi": "The program for `dmon`, by name or path.",
         "sources.dcgm.every": "How often it is read; a dcgm-exporter collects every 30 s.",
         "sources.dcgm.deadline": "How long the whole page, or one call of dcgmi, may take.",
-        "sources.simulated.scenario": ("The file that says what happens.", "that of the demo"),
+        "sources.simulated.scenario": ("The file that says what happens: simulation.md.", "that of the demo"),
         "processes.series": "Gives each process series of its own on the page; history always has them.",
         "processes.limit": "How many processes are looked at each by itself: those with the most GPU memory, and four times as"
         " many loaders. Users and jobs are told with all of theirs.",

@@ -1,22 +1,4 @@
-"""What happens on a simulated host, and when: a TOML file -> Scenario.
-
-```toml
-model = "A40"                 # one of MODELS
-gpus = 8
-
-[[load]]                      # the last one that has begun counts, for the GPUs it names
-at = "0s"
-level = 0.95                  # share of the time in which kernels run
-gpus = [0, 1, 2, 3]           # default: all
-
-[[event]]
-kind = "overheating"          # one of Kind
-at = "30s"
-lasts = "4m"                  # default: for ever
-gpu = 3                       # for all kinds but `wear`, which has `disk`
-amount = 1.6                  # what it means: see Kind
-```
-"""
+"""What happens on a simulated host, and when: a TOML file -> Scenario; docs/simulation.md has an example with every key."""
 
 from enum import Enum
 from pathlib import Path
