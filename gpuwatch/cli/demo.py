@@ -29,7 +29,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen", default="127.0.0.1:9843", metavar="ADDR", help='where the page is, "" for no TCP (%(default)s)'
     )
-    parser.add_argument("--scenario", type=Path, default=DEMO, metavar="FILE", help="what happens, as docs/simulation.md says (default: the shipped one)")
+    parser.add_argument(
+        "--scenario",
+        type=Path,
+        default=DEMO,
+        metavar="FILE",
+        help="what happens: docs/simulation.md (default: shipped)",
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="take host, rules, receivers and routes from this file")
     parser.add_argument("--verbose", action="store_true", help="log more")
 
