@@ -62,7 +62,10 @@ SENTENCES: Mapping[str, str | tuple[str, str]] = MappingProxyType(
         "host.labels": ("Labels that every alert of this host has; names that alerts have of themselves are refused.", "none"),
         "gpus.label": "Stands in messages and in `status`, such as `slot 3`.",
         "inventory.gpus": ("How many GPUs there should be: fewer are an alert.", "learned"),
-        "store.url": ("The history: `sqlite:////PATH`, with four slashes.", "`gpuwatch.db` in the state folder"),
+        "store.url": (
+            "The history: `sqlite:////PATH`, with four slashes; or `postgresql://USER@HOST/DATABASE`, with the extra `postgresql`.",
+            "`gpuwatch.db` in the state folder",
+        ),
         "store.state": ("The file of the alert memory.", "`state.db` beside the history"),
         "store.max_size": ("How large the history may become.", "the smaller of 2 GiB and 5 % of the file system"),
         "store.keep_raw": "How long the values of every 10 s are kept; the size wins.",
