@@ -63,7 +63,7 @@ SENTENCES: Mapping[str, str | tuple[str, str]] = MappingProxyType(
         "gpus.label": "Stands in messages and in `status`, such as `slot 3`.",
         "inventory.gpus": ("How many GPUs there should be: fewer are an alert.", "learned"),
         "store.url": (
-            "The history: `sqlite:////PATH`, with four slashes; or `postgresql://USER@HOST/DATABASE`, with the extra `postgresql`.",
+            "The history: `sqlite:////PATH`, with four slashes; or `postgresql://USER@HOST/DATABASE`, with the extra `postgres`.",
             "`gpuwatch.db` in the state folder",
         ),
         "store.state": ("The file of the alert memory.", "`state.db` beside the history"),
