@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpuwatch.model.escape import printable
-from gpuwatch.model.nearest import hint, nearest
+from gpuwatch.model.nearest import advice, hint
 
 NEGATIVE = re.compile(r"-\d\S*", re.ASCII)
 OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
@@ -48,8 +48,7 @@ def one_of(names: Sequence[str]) -> Callable[[str], str]:
     def chosen(word: str) -> str:
         if word in names:
             return word
-        near = hint(word[:40], names) or f"; there are {', '.join(names)}"
-        raise argparse.ArgumentTypeError(f"there is no {printable(word, 40)}{near}")
+        raise argparse.ArgumentTypeError(f"there is no {printable(word, 40)}{advice(word[:40], names)}")
 
     return chosen
 
@@ -75,9 +74,9 @@ def unknown_option(words: Sequence[str], options: Sequence[str]) -> str:
 
 def no_option(name: str, options: Sequence[str], where: str = "") -> str:
     """Say that this is no option, and which comes nearest."""
-    near = nearest(name[:40].lstrip("-"), [option.removeprefix("--") for option in options])  # dashes alone are not near
-    asked = f"; did you mean --{near[0]}?" if near else "; --help lists all"
-    return f"there is no option {printable(name, 40)}{where}{asked}"
+    known = [option.removeprefix("--") for option in options]  # dashes alone are not near
+    near = hint(name[:40].lstrip("-"), known, head="--")
+    return f"there is no option {printable(name, 40)}{where}{near or '; --help lists all'}"
 
 
 def of_a_command(words: Sequence[str], option: str, parser: argparse.ArgumentParser) -> str:

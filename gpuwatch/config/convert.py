@@ -9,7 +9,7 @@ import msgspec
 
 from gpuwatch.config.section import ConfigError, Least
 from gpuwatch.model.misfit import expected
-from gpuwatch.model.nearest import hint
+from gpuwatch.model.nearest import advice, hint
 from gpuwatch.model.quantity import Duration, Size, duration, size
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -99,7 +99,7 @@ def shown(value: object, name: str = "") -> str:
 
 def unknown(key: str, known: Mapping[str, object]) -> str:
     """Say that a key is unknown, with the nearest known name."""
-    return "is not a known key" + (hint(key, known) or f"; known are {', '.join(sorted(known))}")
+    return "is not a known key" + advice(key, known)
 
 
 def blame(name: str, origin: Mapping[str, Path], main: str) -> str:

@@ -1,11 +1,11 @@
 """What alerts of this host can be called by: what routes and silences may ask for, checked where they are made."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
 from gpuwatch.model.alert import Severity
-from gpuwatch.model.nearest import hint, nearest
+from gpuwatch.model.nearest import advice, hint
 
 ALWAYS = ("rule", "severity", "host")  # labels of every alert
 SEVERITIES = tuple(severity.value for severity in Severity)
@@ -25,9 +25,9 @@ class Naming(msgspec.Struct, frozen=True):
         """Say why no alert can ever have this label with this value, "" where one can."""
         known = self.labels | set(ALWAYS)
         if label not in known:
-            return f'"{label}" is not a label of any alert; {near(label, known)}'
+            return f'"{label}" is not a label of any alert{advice(label, known, 3)}'
         if label == "rule" and value not in self.rules:
-            return f'"{value}" is not a rule; {near(value, self.rules)}'
+            return f'"{value}" is not a rule{advice(value, self.rules, 3)}'
         if label == "severity" and value not in SEVERITIES:
             return no_severity(value)
         return ""
@@ -36,10 +36,3 @@ class Naming(msgspec.Struct, frozen=True):
 def no_severity(found: str) -> str:
     """Say that this is no severity, and which there are."""
     return f'expected one of {", ".join(SEVERITIES)}, found "{found}"{hint(found, SEVERITIES)}'
-
-
-def near(found: str, known: Iterable[str]) -> str:
-    """Return the nearest known names, or all of them."""
-    names = sorted(known)
-    close = nearest(found, names, 3)
-    return f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(names)}"

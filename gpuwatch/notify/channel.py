@@ -1,7 +1,7 @@
 """Who can be told, and who hears of what: receivers and routes of the configuration, checked."""
 
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import msgspec
 from gpuwatch.config import Config, ConfigError, Route, convert
 from gpuwatch.model.alert import Incident, Severity
 from gpuwatch.model.naming import SEVERITIES, Naming, no_severity
-from gpuwatch.model.nearest import nearest
+from gpuwatch.model.nearest import advice
 from gpuwatch.notify.receivers import RECEIVERS
 from gpuwatch.notify.receivers.receiver import HttpReceiver, Keys, MistakeError, Options
 from gpuwatch.notify.receivers.secret import content
@@ -94,7 +94,7 @@ def one(table: Mapping[str, Any], place: str, head: str) -> Channel:
     if kind is None:
         raise ConfigError(place, f"{head}kind", f"is missing; known are {', '.join(sorted(RECEIVERS))}")
     if not isinstance(kind, str) or kind not in RECEIVERS:
-        raise ConfigError(place, f"{head}kind", f"is not a kind of receiver; {hint(str(kind), RECEIVERS)}")
+        raise ConfigError(place, f"{head}kind", f"is not a kind of receiver{advice(str(kind), RECEIVERS)}")
     for name in SECRETS:
         if not isinstance(table.get(name, ""), str):
             raise ConfigError(place, f"{head}{name}", "expected text in quotes")  # the value found is a secret
@@ -138,17 +138,10 @@ def check_route(route: Route, channels: Mapping[str, Channel], place: str, head:
     """Refuse receivers, rules, labels and severities that do not exist: such a route would tell nobody."""
     for index, name in enumerate(route.receivers):
         if name not in channels:
-            raise ConfigError(place, f"{head}receivers[{index}]", f"is not the name of a receiver; {hint(name, channels)}")
+            raise ConfigError(place, f"{head}receivers[{index}]", f"is not the name of a receiver{advice(name, channels)}")
     for key, value in (("min_severity", route.min_severity), ("match.severity", route.match.get("severity", "warning"))):
         if value not in SEVERITIES:
             raise ConfigError(place, f"{head}{key}", no_severity(value))
     for label, value in route.match.items():
         if naming is not None and (problem := naming.mistake(label, value)):
             raise ConfigError(place, f"{head}match.{label}", problem)
-
-
-def hint(name: str, known: Iterable[str]) -> str:
-    """Return the nearest known name, or all of them. The name found is not in it: under `receivers` it may be a secret."""
-    names = sorted(known)
-    near = nearest(name, names)
-    return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}" if names else "there is none"

@@ -15,7 +15,7 @@ from gpuwatch.catalogue import derived
 from gpuwatch.config import ConfigError, read, shown
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.metric import Metric, Subject
-from gpuwatch.model.nearest import hint
+from gpuwatch.model.nearest import advice, hint
 from gpuwatch.rules.judge import compiled
 from gpuwatch.rules.language import Condition, Number, Parameter, bind, comparisons, metrics, number, parse
 from gpuwatch.rules.rule import Only, Rule, Step
@@ -162,7 +162,7 @@ def change(step: Draft, settings: Mapping[str, Any], place: Place) -> Draft:
                 clear[key] = Number(clear[key].value + after.value - before.value, after.unit)
         elif key != "clear":
             known = (*parameters, "clear", "share", *TIMES, *SEVERITIES, "only", "enabled")
-            raise where.error(f"is not a known key{hint(key, known) or '; known are ' + ', '.join(known)}")
+            raise where.error(f"is not a known key{advice(key, known)}")
     if "clear" in settings:
         clear = clear_levels(settings["clear"], step, place.at("clear"))
     return replace(step, place=place, parameters=parameters, clear=clear, share=share, times=times)
@@ -315,7 +315,7 @@ def known_keys(table: Mapping[str, Any], known: tuple[str, ...], place: Place) -
     """Refuse keys that mean nothing."""
     for key in table:
         if key not in known:
-            raise place.at(key).error(f"is not a known key{hint(key, known) or '; known are ' + ', '.join(known)}")
+            raise place.at(key).error(f"is not a known key{advice(key, known)}")
 
 
 def text(table: Mapping[str, Any], key: str, place: Place, default: str | None = None) -> str:

@@ -7,7 +7,7 @@ from string import Formatter
 import msgspec
 
 from gpuwatch.model.escape import printable
-from gpuwatch.model.nearest import hint
+from gpuwatch.model.nearest import advice
 from gpuwatch.model.target import Target
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -55,8 +55,7 @@ def template(text: str, known: Collection[str]) -> Template:
         if not NAME.fullmatch(name) or conversion or not SPEC.fullmatch(spec or ""):
             raise ValueError(f"{{{name}}}: a field is a name and at most a number's format, such as {{value:.0f}}")
         if name not in known:
-            near = hint(name, known) or f"; known are {', '.join(sorted(known))}"
-            raise ValueError(f"{{{name}}} is not known here{near}")
+            raise ValueError(f"{{{name}}} is not known here{advice(name, known)}")
         parts.append((literal, name, spec or ""))
     return Template(text, tuple(parts))
 

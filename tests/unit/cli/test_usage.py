@@ -38,7 +38,7 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["config", "chek"], "gpuwatch config: error: argument {check,show,options}: there is no chek; did you mean check?"),
         (
             ["config", "x\x1b"],
-            "gpuwatch config: error: argument {check,show,options}: there is no x\\x1b; there are check, show, options",
+            "gpuwatch config: error: argument {check,show,options}: there is no x\\x1b; known are check, options, show",
         ),
         (["apt", "befor"], "gpuwatch apt: error: argument {before,after}: there is no befor; did you mean before?"),
         (["read", "nvm"], "gpuwatch read: error: argument SOURCE: there is no nvm; did you mean nvml?"),
