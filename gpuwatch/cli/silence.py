@@ -2,7 +2,8 @@
 
 Without LABEL=VALUE it is for the whole host. Alerts go on firing meanwhile and are shown, as silenced, by `gpuwatch status`. When
 it ends, people are told of what fires then and was not told before, and of the end of what was; what began and ended within it
-is told to nobody. Labels are those of an alert: rule, severity, gpu, uuid, device, ...
+is told to nobody. Labels are those of an alert: rule, severity, host, gpu, uuid, port
+(of `bus_errors`), and those of [host] labels; what no alert can be is refused.
 
 Making and ending one needs root or the group gpuwatch-admin. Exit code 1: the daemon refuses, or there is no such silence;
 2: something in the command is wrong; 3: no daemon answers, or none in time: then it may have done what was asked.

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from msgspec.structs import asdict
 
-from gpuwatch import __version__, catalogue, detectors, notify, sd, shipped
+from gpuwatch import __version__, detectors, notify, sd, shipped
 from gpuwatch.config import UNPLACED, Config
 from gpuwatch.daemon import answers, own
 from gpuwatch.daemon.beat import Beat
@@ -32,7 +32,7 @@ from gpuwatch.export.webconfig import WebConfig
 from gpuwatch.model.alert import Incident
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import Event
-from gpuwatch.model.naming import Naming
+from gpuwatch.model.naming import Firing, Naming
 from gpuwatch.model.past import Past, Question
 from gpuwatch.model.reading import Reading, Tier
 from gpuwatch.model.view import View
@@ -69,8 +69,9 @@ class Daemon:
         self.started = clock.wall()
         self.notes: list[str] = []
         loaded = rules.load(shipped.folder("alerts"), config.rules, UNPLACED)
-        labels, own = {label for subject in catalogue.SUBJECTS.values() for label in subject.labels}, config.host.labels
-        self.naming = Naming(rules.known(shipped.folder("alerts")), frozenset(labels | own.keys()), own)
+        every = rules.load(shipped.folder("alerts"), {}, UNPLACED)
+        off = frozenset(rule.name for rule in every) - {rule.name for rule in loaded}
+        self.naming = Naming(tuple(map(firing, every)), config.host.labels, off)
         self.channels = notify.build(config, UNPLACED, self.naming)
         self.unheard = notify.unheard(self.channels, [firing(rule) for rule in loaded], config.host.name)
         self.store = Store(config.store, machine(config), clock)
@@ -313,10 +314,10 @@ def leave(*_: object) -> NoReturn:
     raise SystemExit(0)
 
 
-def firing(rule: Rule) -> notify.Firing:
+def firing(rule: Rule) -> Firing:
     """Return what a rule can fire, for the routes to be held against."""
     severities = tuple(step.severity for step in rule.steps)
-    return notify.Firing(rule=rule.name, severities=severities, labels=rule.subject.labels)
+    return Firing(rule=rule.name, severities=severities, labels=rule.subject.labels)
 
 
 def ticking(collectors: Sequence[Asked], *each_beat: Callable[[], None]) -> dict[tuple[float, float], list[Callable[[], None]]]:

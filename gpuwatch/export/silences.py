@@ -154,36 +154,38 @@ def checked(wish: Wish, naming: Naming, host: str, view: View) -> list[Matcher]:
             raise AskedError(f'matchers: "{printable(condition.name, 40)}" is not the name of a label')
         if not 0 < len(condition.value) <= VALUE_LENGTH:
             raise AskedError(f"matchers: expected a value of 1 to {VALUE_LENGTH} characters for {condition.name}")
-        if problem := naming.mistake(condition.name, condition.value):
-            raise AskedError(f"matchers: {printable(problem, 400)}")
-        if problem := never(condition, {**naming.fixed, "host": host}):
+    matchers = [Matcher(name=one.name, value=one.value, is_equal=one.is_equal) for one in wish.matchers]
+    if found := naming.mistake(matchers):
+        raise AskedError(f"matchers: {printable(found.words, 400)}")
+    for one in matchers:
+        if problem := never(one, {**naming.fixed, "host": host}):
             raise AskedError(f"matchers: {problem}")
-    return [matcher(one, view) for one in wish.matchers]
+    return [matcher(one, view) for one in matchers]
 
 
-def never(condition: Condition, fixed: Mapping[str, str]) -> str:
+def never(one: Matcher, fixed: Mapping[str, str]) -> str:
     """Say why no alert of this host is ever meant, "" where one can be: all of them have the labels of the host."""
-    name, value = condition.name, printable(condition.value, 80)
-    if name not in fixed or (fixed[name] == condition.value) is condition.is_equal:
+    name, value = one.name, printable(one.value, 80)
+    if name not in fixed or (fixed[name] == one.value) is one.is_equal:
         return ""
-    if condition.is_equal:
+    if one.is_equal:
         return f"this host {'is called ' if name == 'host' else f'has {name}='}{fixed[name]}, not {value}"
     return f"every alert of this host has {name}={value}: none would be silenced"
 
 
-def matcher(one: Condition, view: View) -> Matcher:
+def matcher(one: Matcher, view: View) -> Matcher:
     """Return a matcher; a GPU that is named by UUID or address becomes its `uuid`, since the label `gpu` is the index.
 
     Raises AskedError for a GPU that is not there, nor is remembered to have been: what is misspelt would silence nothing.
     """
     cards = [entry.target for entry in view.of(GPU)]
     if one.name not in {"gpu", "uuid"} or not cards:
-        return Matcher(name=one.name, value=one.value, is_equal=one.is_equal)
+        return one
     found = meant(one.value, cards)
     if not found:
         indexes = ", ".join(card.labels.get("gpu", card.key) for card in cards)
         raise AskedError(f"matchers: no GPU is called {printable(one.value, 80)}; known are {indexes}")
     card = next(card for card in cards if card.key == found[0])
     if card.labels.get(one.name) == one.value:
-        return Matcher(name=one.name, value=one.value, is_equal=one.is_equal)
+        return one
     return Matcher(name="uuid", value=card.labels.get("uuid", card.key), is_equal=one.is_equal)

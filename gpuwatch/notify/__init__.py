@@ -7,8 +7,8 @@ RECEIVERS.
 """
 
 from gpuwatch.notify.channel import Channel, Channels, build
-from gpuwatch.notify.coverage import Firing, unheard
+from gpuwatch.notify.coverage import unheard
 from gpuwatch.notify.notifier import Memory, Notifier, Store
 from gpuwatch.notify.silences import Silences
 
-__all__ = ["Channel", "Channels", "Firing", "Memory", "Notifier", "Silences", "Store", "build", "unheard"]
+__all__ = ["Channel", "Channels", "Memory", "Notifier", "Silences", "Store", "build", "unheard"]

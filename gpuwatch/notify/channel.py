@@ -11,6 +11,7 @@ from gpuwatch.config import Config, ConfigError, Route, convert
 from gpuwatch.model.alert import Incident, Severity
 from gpuwatch.model.naming import SEVERITIES, Naming, no_severity
 from gpuwatch.model.nearest import advice
+from gpuwatch.model.silence import Matcher
 from gpuwatch.notify.receivers import RECEIVERS
 from gpuwatch.notify.receivers.receiver import HttpReceiver, Keys, MistakeError, Options
 from gpuwatch.notify.receivers.secret import content
@@ -135,13 +136,13 @@ def trust(options: Options) -> ssl.SSLContext | None:
 
 
 def check_route(route: Route, channels: Mapping[str, Channel], place: str, head: str, naming: Naming | None = None) -> None:
-    """Refuse receivers, rules, labels and severities that do not exist: such a route would tell nobody."""
+    """Refuse receivers that do not exist, and what no alert can be: such a route would tell nobody."""
     for index, name in enumerate(route.receivers):
         if name not in channels:
             raise ConfigError(place, f"{head}receivers[{index}]", f"is not the name of a receiver{advice(name, channels)}")
     for key, value in (("min_severity", route.min_severity), ("match.severity", route.match.get("severity", "warning"))):
         if value not in SEVERITIES:
             raise ConfigError(place, f"{head}{key}", no_severity(value))
-    for label, value in route.match.items():
-        if naming is not None and (problem := naming.mistake(label, value)):
-            raise ConfigError(place, f"{head}match.{label}", problem)
+    matchers = [Matcher(name=label, value=value) for label, value in route.match.items()]
+    if naming is not None and (found := naming.mistake(matchers, least=Severity(route.min_severity), with_off=True)):
+        raise ConfigError(place, f"{head}match.{found.label}" if found.label else f"{head}min_severity", found.words)

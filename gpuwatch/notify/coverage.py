@@ -2,21 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from gpuwatch.config import Route
 from gpuwatch.model.alert import Severity
+from gpuwatch.model.naming import Firing
 from gpuwatch.notify.channel import Channels
 
 PLURAL = {Severity.CRITICAL: "critical alerts", Severity.WARNING: "warnings"}  # info is never a message of its own
-
-
-class Firing(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rule can fire: its severities, and the labels that its targets have beside those of the host."""
-
-    rule: str
-    severities: tuple[Severity, ...]
-    labels: tuple[str, ...]
 
 
 def unheard(channels: Channels, firings: Sequence[Firing], host: str) -> list[str]:

@@ -77,11 +77,6 @@ def load(folder: Path, overrides: Mapping[str, Any], name: str) -> tuple[Rule, .
     return tuple(rule for rule in rules if rule is not None)
 
 
-def known(folder: Path) -> frozenset[str]:
-    """Return the name of every rule in `folder`, those that are switched off included."""
-    return frozenset(rule for file in folder.glob("*.toml") for rule in read(file))
-
-
 def build(name: str, table: Mapping[str, Any], place: Place, over: Mapping[str, Any], where: Place) -> Rule | None:
     """Build one rule, None where it is switched off."""
     known_keys(table, RULE_KEYS, place)

@@ -16,10 +16,10 @@ from gpuwatch.export.message import Route
 from gpuwatch.export.page import Page
 from gpuwatch.export.server import Server
 from gpuwatch.export.webconfig import WebConfig
-from gpuwatch.model.alert import Incident
+from gpuwatch.model.alert import Incident, Severity
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.event import Event
-from gpuwatch.model.naming import Naming
+from gpuwatch.model.naming import Firing, Naming
 from gpuwatch.model.past import Past, Question
 from gpuwatch.model.view import View
 from gpuwatch.notify import Silences
@@ -28,7 +28,14 @@ from tests.fakes import page_view
 from tests.fakes.journal import Journal
 from tests.fakes.until import PATIENCE
 
-NAMING = Naming(frozenset({"gpu_dropped", "gpu_overheating"}), frozenset({"gpu", "uuid", "device", "rack"}), {"rack": "A3"})
+FIRINGS = (
+    Firing(rule="gpu_dropped", severities=(Severity.CRITICAL,), labels=("gpu", "uuid")),
+    Firing(rule="gpu_overheating", severities=(Severity.WARNING, Severity.CRITICAL), labels=("gpu", "uuid")),
+    Firing(rule="disk_failing", severities=(Severity.WARNING,), labels=("device",)),
+    Firing(rule="host_rebooted", severities=(Severity.WARNING,), labels=()),
+    Firing(rule="disk_full", severities=(Severity.INFO,), labels=("device",)),
+)
+NAMING = Naming(FIRINGS, {"rack": "A3"}, off=frozenset({"disk_full"}))
 VIEWS = tuple(page_view.big_host(beat) for beat in range(4))  # making one costs more than rendering it
 
 

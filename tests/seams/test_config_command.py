@@ -182,6 +182,29 @@ def test_check_refuses_a_route_for_a_rule_that_does_not_exist_and_takes_one_that
     assert command(tmp_path, "check", text.replace("RULE", "gpu_dropped")) == 0
 
 
+@pytest.mark.parametrize(
+    ("match", "said"),
+    [
+        ('device = "vda"', 'device: "device" is not a label of any alert; known are gpu, host, port, rule, severity, uuid'),
+        ('severity = "info"', "severity: no alert of this host has severity=info; there is warning, critical"),
+        (
+            'rule = "gpu_dropped", severity = "warning"',
+            "severity: no alert of gpu_dropped has severity=warning; there is critical",
+        ),
+        (
+            'rule = "host_rebooted_unexpectedly", gpu = "3"',
+            "gpu: no alert of host_rebooted_unexpectedly has a label gpu; they have host, rule, severity",
+        ),
+    ],
+)
+def test_check_refuses_a_route_for_what_no_shipped_rule_can_fire(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], match: str, said: str
+) -> None:
+    text = f'{WEBHOOK}url = "https://x.example/"\n[[routes]]\nreceivers = ["a"]\nmatch = {{ {match} }}\n'
+    assert command(tmp_path, "check", text) == 2
+    assert f"routes[0].match.{said}\n" in capsys.readouterr().err
+
+
 def test_show_prints_clear_levels_only_tables_and_the_size_that_is_in_force(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -160,7 +160,11 @@ JUNK: tuple[tuple[str, object, str], ...] = (
         {"seconds": 60, "matchers": [{"name": "rule", "value": "gpu_overheatng"}]},
         'matchers: "gpu_overheatng" is not a rule; did you mean gpu_overheating?',
     ),
-    (MAKE, {"seconds": 60, "matchers": [{"name": "rule", "value": "x"}]}, "known are gpu_dropped, gpu_overheating"),
+    (
+        MAKE,
+        {"seconds": 60, "matchers": [{"name": "rule", "value": "x"}]},
+        "known are disk_failing, disk_full, gpu_dropped, gpu_overheating, host_rebooted",
+    ),
     (
         MAKE,
         {"seconds": 60, "matchers": [{"name": "rule", "value": "x\x1b", "is_equal": False}]},
@@ -172,6 +176,12 @@ JUNK: tuple[tuple[str, object, str], ...] = (
         {"seconds": 60, "matchers": [{"name": "severity", "value": "crit"}]},
         'expected one of info, warning, critical, found "crit"',
     ),
+    (
+        MAKE,
+        {"seconds": 60, "matchers": [{"name": "rule", "value": "gpu_dropped"}, {"name": "severity", "value": "warning"}]},
+        "matchers: no alert of gpu_dropped has severity=warning; there is critical",
+    ),
+    (MAKE, {"seconds": 60, "matchers": [{"name": "rule", "value": "disk_full"}]}, "matchers: rule disk_full is switched off"),
     (MAKE, {"seconds": 60, "matchers": [{"name": "gpu", "value": "9"}]}, "no GPU is called 9; known are 0, 1, 2, 3, 4, 5, 6, 7"),
     (MAKE, {"seconds": 60, "matchers": [{"name": "gpu", "value": "0000:ee:00.0"}]}, "no GPU is called 0000:ee:00.0"),
     (MAKE, {"seconds": 60, "matchers": [{"name": "uuid", "value": "GPU-typo", "is_equal": False}]}, "no GPU is called GPU-typo"),

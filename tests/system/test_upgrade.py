@@ -78,7 +78,7 @@ def today(folder: Path) -> Path:
         server.daemon.start()  # what nobody was told of goes out at once
         receiver.wait(1)
         until(lambda: server.daemon.get("/-/healthy")[0] == 200)
-        wish = b'{"matchers": [{"name": "device", "value": "nvme7n1"}], "seconds": 86400, "comment": "waits for its fan"}'
+        wish = b'{"matchers": [{"name": "gpu", "value": "0"}], "seconds": 86400, "comment": "waits for its fan"}'
         assert server.daemon.client.post("/api/v1/silences", wish).status == 200
         assert server.daemon.stop() == 0
     return server.daemon.database.parent
@@ -106,7 +106,7 @@ def versions(folder: Path, left: Path) -> None:
             server.daemon.until(lambda page: page.value("gpuwatch_gpus_expected") == 2)
             server.moves([0])
             known, quiet = alert(server), silences(server)
-            assert [(silence["of"], silence["state"]) for silence in quiet] == [("device=nvme7n1", "active")]
+            assert [(silence["of"], silence["state"]) for silence in quiet] == [("gpu=0", "active")]
             gate.touch()
             until_status(server, "")
             assert server.said("the alert memory was copied to state.db.schema-2 before its migration") == 1

@@ -74,7 +74,7 @@ class Known:
         self.host = "vision-07"
         self.nobody = False
         self.asked: tuple[float, float, int, Collection[str] | None] | None = None
-        self.naming = Naming(frozenset(), frozenset())
+        self.naming = Naming(())
         self.clock = FakeClock()
         self.silences = Silences(Journal(), self.clock, Ulid(self.clock), {})
         self.releasing = Releasing()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gpuwatch import notify
 from gpuwatch.config import Config, ConfigError, Host, Route
 from gpuwatch.model.alert import Incident, Severity
-from gpuwatch.model.naming import Naming
+from gpuwatch.model.naming import Firing, Naming
 from gpuwatch.notify.receivers.receiver import MistakeError
 from gpuwatch.notify.receivers.secret import mode, secret
 from tests.fakes.incidents import HOT, hot, worse
@@ -235,16 +235,35 @@ def test_a_severity_that_does_not_exist_is_refused_in_a_route(route: Route, key:
     assert found == (f"routes[0].{key}", 'expected one of info, warning, critical, found "critcal"; did you mean critical?')
 
 
-NAMING = Naming(frozenset({"gpu_dropped", "gpu_overheating"}), frozenset({"gpu", "uuid", "rack"}))
+NAMING = Naming(
+    (
+        Firing(rule="gpu_dropped", severities=(Severity.CRITICAL,), labels=("gpu", "uuid")),
+        Firing(rule="gpu_overheating", severities=(Severity.WARNING, Severity.CRITICAL), labels=("gpu", "uuid")),
+        Firing(rule="host_rebooted", severities=(Severity.WARNING,), labels=()),
+    ),
+    {"rack": "A3"},
+    off=frozenset({"host_rebooted"}),
+)
 
 
 @pytest.mark.parametrize(
     ("match", "key", "problem"),
     [
         ({"rule": "gpu_overheatng"}, "rule", '"gpu_overheatng" is not a rule; did you mean gpu_overheating?'),
-        ({"rule": "x"}, "rule", '"x" is not a rule; known are gpu_dropped, gpu_overheating'),
+        ({"rule": "x"}, "rule", '"x" is not a rule; known are gpu_dropped, gpu_overheating, host_rebooted'),
         ({"rule": "gpu_dropped", "gpuu": "3"}, "gpuu", '"gpuu" is not a label of any alert; did you mean gpu or uuid?'),
         ({"severity": "x"}, "severity", 'expected one of info, warning, critical, found "x"'),
+        ({"device": "vda"}, "device", '"device" is not a label of any alert; known are gpu, host, rack, rule, severity, uuid'),
+        (
+            {"severity": "warning", "rule": "gpu_dropped"},
+            "severity",
+            "no alert of gpu_dropped has severity=warning; there is critical",
+        ),
+        (
+            {"gpu": "3", "rule": "host_rebooted"},
+            "gpu",
+            "no alert of host_rebooted has a label gpu; they have host, rack, rule, severity",
+        ),
     ],
 )
 def test_a_route_for_what_no_alert_can_be_is_refused(match: dict[str, str], key: str, problem: str) -> None:
@@ -253,8 +272,23 @@ def test_a_route_for_what_no_alert_can_be_is_refused(match: dict[str, str], key:
     assert (caught.value.key, caught.value.problem) == (f"routes[0].match.{key}", problem)
 
 
-def test_a_route_for_a_rule_and_labels_that_there_are_is_taken() -> None:
-    match = {"rule": "gpu_dropped", "severity": "critical", "gpu": "3", "rack": "A3", "host": "vision-07"}
+@pytest.mark.parametrize("match", [{"rule": "host_rebooted"}, {"severity": "warning"}])
+def test_a_route_whose_alerts_are_all_below_its_severity_is_refused(match: dict[str, str]) -> None:
+    found = Route(receivers=["oncall"], match=match, min_severity="critical")
+    with pytest.raises(ConfigError) as caught:
+        notify.build(config(receiver(), routes=[found]), "gpuwatch.toml", NAMING)
+    problem = "no alert that is meant is critical or worse; there is warning"
+    assert (caught.value.key, caught.value.problem) == ("routes[0].min_severity", problem)
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        {"rule": "gpu_dropped", "severity": "critical", "gpu": "3", "rack": "B7", "host": "vision-07"},  # hosts share a file
+        {"rule": "host_rebooted"},  # which is off here
+    ],
+)
+def test_a_route_for_a_rule_and_labels_that_there_are_is_taken(match: dict[str, str]) -> None:
     route = Route(receivers=["oncall"], match=match)
     assert notify.build(config(receiver(), routes=[route]), "gpuwatch.toml", NAMING).routes == (route,)
 

@@ -7,7 +7,8 @@ import pytest
 from gpuwatch import notify
 from gpuwatch.config import Config, Host, Route
 from gpuwatch.model.alert import Severity
-from gpuwatch.notify import Firing, unheard
+from gpuwatch.model.naming import Firing
+from gpuwatch.notify import unheard
 
 HOT = Firing(rule="hot", severities=(Severity.WARNING, Severity.CRITICAL), labels=("gpu", "uuid"))
 GONE = Firing(rule="gone", severities=(Severity.CRITICAL,), labels=("gpu", "uuid"))
