@@ -86,7 +86,8 @@ def made(reply: Reply) -> int:
     """Say that the silence is made."""
     answer = reply.json()
     silence = answer["silence"]
-    print(printable(f"{silence['id']}  silenced: {of_silence(silence, silence['starts_at'])}", 1000))
+    how = "was silenced already, and the later end counts" if answer.get("already") else "silenced"
+    print(printable(f"{silence['id']}  {how}: {of_silence(silence, answer['now'])}", 1000))
     return warned(answer)
 
 

@@ -18,7 +18,7 @@ from gpuwatch.model.card import meant
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.escape import printable
 from gpuwatch.model.naming import Naming
-from gpuwatch.model.silence import DAY, LONGEST, Matcher, Silence
+from gpuwatch.model.silence import DAY, LONGEST, Made, Matcher, Silence
 from gpuwatch.model.view import View
 
 LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,99}")
@@ -37,8 +37,8 @@ class Silences(Protocol):
         """Whether those of earlier runs are among them."""
         ...
 
-    def add(self, matchers: Sequence[Matcher], seconds: float, *, author: str, comment: str) -> tuple[Silence, bool] | None:
-        """Begin one now, and say whether it is on the disk; None where there are too many."""
+    def add(self, matchers: Sequence[Matcher], seconds: float, *, author: str, comment: str) -> Made | None:
+        """Begin one now, or have an equal one last as long; None where there are too many."""
         ...
 
     def end(self, identifier: str, *, by: str) -> tuple[Silence, bool] | None:
@@ -111,8 +111,7 @@ def made(silences: Silences, matchers: Sequence[Matcher], wish: Wish, author: st
     kept = silences.add(matchers, wish.seconds, author=author, comment=wish.comment.strip())
     if kept is None:
         return Response.text(409, "there are too many silences; end one that is not needed any more")
-    silence, stored = kept
-    return done(silence, wall, stored=stored)
+    return done(kept.silence, wall, stored=kept.stored, already=kept.already)
 
 
 def ended(silences: Silences, request: Request, wall: float) -> Response:
@@ -130,9 +129,9 @@ def ended(silences: Silences, request: Request, wall: float) -> Response:
     return done(silence, wall, stored=stored)
 
 
-def done(silence: Silence, wall: float, *, stored: bool) -> Response:
+def done(silence: Silence, wall: float, **more: bool) -> Response:
     """Answer with a silence that was made or ended."""
-    return Response.json({"version": __version__, "silence": document(silence, wall), "stored": stored})
+    return Response.json({"version": __version__, "now": wall, "silence": document(silence, wall), **more})
 
 
 def document(silence: Silence, wall: float) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A silence: for whom, from when to when, by whom and why. The nouns are Alertmanager's."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,8 +29,8 @@ class Matcher(msgspec.Struct, frozen=True, kw_only=True):
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
     """A time in which nobody is told of the alerts that all matchers match; without matchers it is the whole host.
 
-    It begins when it is made. Times are wall clock. Who ends it early stands in `ended_by`, and `ends_at` is then the time at
-    which that was done.
+    It begins when it is made. Times are wall clock. Whoever has it last longer becomes its author. Who ends it early stands in
+    `ended_by`, and `ends_at` is then the time at which that was done.
     """
 
     id: str  # ULID
@@ -59,3 +60,11 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.matchers)) or "the whole host"
+
+
+class Made(NamedTuple):
+    """What came of the wish for a silence: where there was an equal one `already`, it is that, with the later of both ends."""
+
+    silence: Silence
+    stored: bool  # it is on the disk
+    already: bool

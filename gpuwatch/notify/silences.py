@@ -14,7 +14,7 @@ from gpuwatch.model.alert import Incident
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.escape import printable
 from gpuwatch.model.reading import Reading, Tier
-from gpuwatch.model.silence import LONGEST, Matcher, Silence
+from gpuwatch.model.silence import LONGEST, Made, Matcher, Silence
 from gpuwatch.model.target import Target
 from gpuwatch.notify import dispatch
 from gpuwatch.notify.outbox import Ticket
@@ -65,33 +65,41 @@ class Silences:
         wall, mono = self._clock.wall(), self._clock.mono()
         with self._lock:
             for silence in silences:
-                lasts = min(silence.ends_at - wall, silence.ends_at - silence.starts_at)
+                lasts = min(silence.ends_at - wall, silence.ends_at - silence.starts_at, LONGEST)
                 self._known.setdefault(silence.id, Held(silence, mono + lasts))
             self.is_whole = True
 
-    def add(self, matchers: Sequence[Matcher], seconds: float, *, author: str, comment: str) -> tuple[Silence, bool] | None:
-        """Begin a silence now; it holds at once, and the bool says whether it is on the disk. None where there are too many."""
+    def add(self, matchers: Sequence[Matcher], seconds: float, *, author: str, comment: str) -> Made | None:
+        """Begin a silence now; it holds at once. One that lasts and is equal is the same, to the later end. None: too many."""
         wall, mono, lasts = self._clock.wall(), self._clock.mono(), min(seconds, LONGEST)
         with self._lock:
             known = [(held, held.now(wall, mono)) for held in self._known.values()]
             over = sorted((pair for pair in known if pair[1].is_over(wall)), key=lambda pair: pair[1].ends_at)
-            if len(known) - len(over) >= LIMIT:
+            equal = [held for held, now in known if not now.is_over(wall) and set(now.matchers) == set(matchers)]
+            before = max(equal, key=lambda held: held.until, default=None)
+            if before is not None and before.until >= mono + lasts:
+                silence = before.now(wall, mono)
+            elif before is not None:
+                comment = comment or before.silence.comment
+                silence = replace(before.silence, ends_at=wall + lasts, author=author, comment=comment)
+            elif len(known) - len(over) >= LIMIT:
                 return None
-            silence = Silence(
-                id=self._new_id(),
-                matchers=tuple(matchers),
-                starts_at=wall,
-                ends_at=wall + lasts,
-                author=author,
-                comment=comment,
-            )
+            else:
+                silence = Silence(
+                    id=self._new_id(),
+                    matchers=tuple(matchers),
+                    starts_at=wall,
+                    ends_at=wall + lasts,
+                    author=author,
+                    comment=comment,
+                )
             for held, _ in over[: -3 * LIMIT]:
                 del self._known[held.silence.id]
-            self._known[silence.id] = Held(silence, mono + lasts)
+            self._known[silence.id] = Held(silence, max(mono + lasts, before.until if before else 0.0))
         until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(silence.ends_at))
         said = [printable(text, 400) for text in (str(silence), author, comment or "no comment")]
         log.info("%s is silenced until %s (%s) by %s: %s", said[0], until, silence.id, *said[1:])
-        return silence, self._keep(silence)
+        return Made(silence, self._keep(silence), already=before is not None)
 
     def end(self, identifier: str, *, by: str) -> tuple[Silence, bool] | None:
         """End a silence now; one that is over stays as it was. None where there is none of this id."""

@@ -14,7 +14,7 @@ from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.client import Client, Reply
 from gpuwatch.export.access import OVER_TCP, REFUSAL, name_of
 from gpuwatch.export.silences import COMMENT_LENGTH, ENDED, MATCHERS, NOT_READ, VALUE_LENGTH
-from gpuwatch.model.silence import Silence
+from gpuwatch.model.silence import Matcher, Silence
 from gpuwatch.model.target import Target
 from gpuwatch.notify import Silences
 from gpuwatch.store.ulid import Ulid
@@ -236,7 +236,7 @@ def test_what_lasts_is_listed_and_of_what_is_over_the_hundred_that_ended_last(tm
     clock = FakeClock(wall=answers.clock.wall() - 1000)
     answers.silences = Silences(answers.journal, clock, Ulid(clock), {})
     for number in range(2 * ENDED):
-        answers.silences.add((), 1 + number, author="lena", comment="")
+        answers.silences.add((Matcher(name="gpu", value=str(number)),), 1 + number, author="lena", comment="")
     answers.silences.add((), 1e6, author="lena", comment="lasts")
     clock.forward(1000)
     with serving(tmp_path, answers=answers) as served:

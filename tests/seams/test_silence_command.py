@@ -65,6 +65,16 @@ def test_labels_say_what_is_silenced(served: Served, answers: Answers) -> None:
     assert made(answers).comment == ""
 
 
+def test_one_that_is_silenced_already_is_kept_to_the_later_end(served: Served, answers: Answers, capsys: Said) -> None:
+    for words in (["--for", "2h"], ["--for", "1h", "--comment", "x"], ["--for", "3h"]):
+        assert silence(served, "gpu=3", "rule=gpu_overheating", *words) == 0
+    first, shorter, longer = capsys.readouterr().out.splitlines()
+    identity = made(answers).id
+    head = f"{identity}  was silenced already, and the later end counts: gpu=3, rule=gpu_overheating until "
+    assert (first.startswith(f"{identity}  silenced: gpu=3"), shorter.startswith(head), longer.startswith(head)) == (True,) * 3
+    assert ("(in 2 h 0 min)" in shorter, "(in 3 h 0 min)" in longer) == (True, True)
+
+
 def test_what_is_not_over_is_listed(served: Served, answers: Answers, capsys: Said) -> None:
     assert silence(served, "--list") == 0
     assert capsys.readouterr().out == "nothing is silenced\n"

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.catalogue import own
-from gpuwatch.model.silence import DAY, Matcher, Silence
+from gpuwatch.model.silence import DAY, Made, Matcher, Silence
 from gpuwatch.notify.silences import LIMIT, Silences
 from gpuwatch.store.ulid import Ulid
 from tests.fakes.clock import FakeClock
@@ -117,9 +117,10 @@ def test_what_is_restored_late_does_not_undo_what_this_run_has_said(host: Host) 
 def test_there_are_only_so_many_at_a_time_and_those_that_hold_are_never_forgotten(host: Host) -> None:
     first = host.add(seconds=1e6)
     for _ in range(5):
-        for _ in range(LIMIT - 1):
-            host.add(*GPU_3, seconds=10)
-        assert host.silences.add((), 10, author="lena", comment="") is None
+        for number in range(LIMIT - 1):
+            host.add(Matcher(name="gpu", value=str(number)), seconds=10)
+        assert host.silences.add((Matcher(name="gpu", value="x"),), 10, author="lena", comment="") is None
+        assert host.add(seconds=1e6) == first  # which is one of them
         host.clock.forward(20)
     known = [silence.id for silence in host.silences.known()]
     assert (known[0], len(known) <= 4 * LIMIT) == (first, True)
@@ -179,6 +180,55 @@ def test_it_says_whether_what_earlier_runs_left_is_known(host: Host) -> None:
     before = fresh.is_whole
     fresh.restore(())
     assert (before, fresh.is_whole) == (False, True)
+
+
+def wished(host: Host, seconds: float, comment: str = "", *, author: str = "ann") -> Made:
+    """Ask for one of GPU 3 and two labels in another order."""
+    made = host.silences.add((*GPU_3, Matcher(name="rule", value="hot")), seconds, author=author, comment=comment)
+    assert made is not None
+    return made
+
+
+def test_an_equal_silence_is_the_one_that_lasts_to_the_later_end(host: Host) -> None:
+    first = wished(host, 600, "fans", author="lena")
+    host.clock.forward(60)
+    labels = (Matcher(name="rule", value="hot"), *GPU_3)
+    shorter, longer = (host.silences.add(labels, seconds, author="ann", comment="") for seconds in (60, 7200))
+    assert shorter == Made(first.silence, stored=True, already=True)
+    expected = replace(first.silence, ends_at=host.clock.wall() + 7200, author="ann")
+    assert longer == Made(expected, stored=True, already=True)
+    assert (host.silences.known(), host.again().known()) == ([expected], [expected])
+    host.clock.forward(7199)
+    assert host.silences.lasting(host.clock.wall()) == [expected]
+    host.clock.forward(1)
+    assert host.silences.lasting(host.clock.wall()) == []
+
+
+def test_a_silence_after_the_end_of_an_equal_one_is_another(host: Host) -> None:
+    first = wished(host, 60)
+    host.clock.forward(60)
+    second = wished(host, 60)
+    host.silences.end(second.silence.id, by="root")
+    third = wished(host, 60)
+    assert len({made.silence.id for made in (first, second, third)}) == 3
+    assert not any(made.already for made in (first, second, third))
+
+
+def test_one_that_lasts_on_by_the_monotonic_clock_is_made_no_shorter_by_an_equal_one(host: Host) -> None:
+    first = wished(host, 3600)
+    host.clock.step(-1000)
+    again = wished(host, 600)
+    assert (again.silence.id, again.silence.ends_at - host.clock.wall(), again.already) == (first.silence.id, 3600, True)
+
+
+def test_one_that_was_prolonged_again_and_again_is_never_restored_for_longer_than_thirty_days(host: Host) -> None:
+    for _ in range(3):
+        host.add(*GPU_3, seconds=30 * DAY)
+        host.clock.forward(20 * DAY)
+    host.clock.step(-400 * DAY)
+    host.silences = host.again()
+    host.clock.forward(30 * DAY)
+    assert host.silencing == []
 
 
 def test_no_silence_is_longer_than_thirty_days(host: Host) -> None:
