@@ -20,7 +20,7 @@ from gpuwatch.rules.judge import compiled
 from gpuwatch.rules.language import Condition, Number, Parameter, bind, comparisons, metrics, number, parse
 from gpuwatch.rules.rule import Only, Rule, Step
 from gpuwatch.rules.step import Timing
-from gpuwatch.rules.text import Template, template
+from gpuwatch.rules.text import RESOLVED, Template, template
 
 RULE_KEYS = ("subject", "summary", "resolved", "step", "latch", "inhibits", "unless", "enabled")
 TIMES = ("for", "window", "clear_for")
@@ -28,7 +28,6 @@ STEP_KEYS = ("severity", "when", "clear", "share", "summary", *TIMES)
 ONLY_KEYS = ("model", "uuid", "clear", "share", *TIMES, *(severity.value for severity in Severity), "enabled")
 SEVERITIES = tuple(severity.value for severity in Severity)
 SHORTEST = 10.0  # seconds of a window: one sample speaks for an eighth of it at most (`step`), and a beat takes 1 s
-RESOLVED = "{where}: over after {lasted}"
 
 
 class Place(msgspec.Struct, frozen=True):

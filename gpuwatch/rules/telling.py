@@ -15,9 +15,10 @@ from gpuwatch.rules.alert import Alert, Facts
 from gpuwatch.rules.judge import Look, amount, witness
 from gpuwatch.rules.language import Comparison, Number, Value, metrics
 from gpuwatch.rules.rule import Step
-from gpuwatch.rules.text import lasted, where
+from gpuwatch.rules.text import RESOLVED, lasted, template, where
 
 ENDED = "because"  # the word that says why an alert ended without its condition having cleared
+OVER = template(RESOLVED, ("where", "lasted"))  # such an end, since a rule's own words say that its condition has cleared
 OURS = ("where", "lasted", ENDED)  # words that are made anew each time
 SIDES = ("value", "threshold")
 SILENT = (AlertState.INACTIVE, AlertState.PENDING)
@@ -49,7 +50,7 @@ def told(alert: Alert, before: AlertState, severity: Severity, beat: Beat, look:
         words[ENDED] = because
     if after is AlertState.INACTIVE:
         words["lasted"] = lasted(wall - alert.since)
-        summary = rule.resolved.fill(named, words) + (f" ({because})" if because else "")
+        summary = OVER.fill(named, words) + f" ({because})" if because else rule.resolved.fill(named, words)
     elif after is AlertState.STALE and alert.summary:
         summary = alert.summary
     else:
@@ -72,13 +73,17 @@ def told(alert: Alert, before: AlertState, severity: Severity, beat: Beat, look:
 def facts(alert: Alert, severity: Severity, look: Look, evidence: EvidenceOf) -> Facts:
     """Return what is known now, with what was known before of all that nobody tells now.
 
-    A word that a detector leaves empty is what it says: of another story than before there may be no more to tell.
+    A word that a detector leaves empty is what it says: of another story than before there may be no more to tell. What is
+    measured while only the clear level holds is not what an alert was raised for, and its text would not be true of it.
     """
-    known, when = alert.facts, step_of(alert, severity).when
+    known, step = alert.facts, step_of(alert, severity)
+    when = step.when
     comparison = witness(when, look)
     sides = {} if comparison is None else sides_of(comparison, look)
     shown = alert.rule.fields if comparison is None else alert.rule.fields | compared(comparison)
     measured = {metric.id: value for metric, value in look.values.items() if metric.id in shown}
+    if (known.measured or known.sides) and step.fires(look) is not True:
+        measured, sides = {}, {}
     numbers, words, otherwise = dict(known.numbers), dict(known.words), dict(known.otherwise)
     for metric in metrics(when):
         found = evidence.get((alert.target, metric))

@@ -12,6 +12,7 @@ from gpuwatch.model.target import Target
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 SPEC = re.compile(r",?(?:\.\d)?[fg%]?")
+RESOLVED = "{where}: over after {lasted}"  # of a rule that has no words of its own for it
 UNKNOWN = "unknown"  # what a text says where there is no data
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 

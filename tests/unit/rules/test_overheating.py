@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuwatch.catalogue.gpu import TEMPERATURE_MARGIN, TEMPERATURE_TLIMIT_OFFSET
+from gpuwatch.catalogue.gpu import TEMPERATURE, TEMPERATURE_MARGIN, TEMPERATURE_TLIMIT_OFFSET
 from gpuwatch.model.alert import AlertState
+from gpuwatch.model.reading import Fault, Reading, Tier
+from gpuwatch.model.view import Entry, View
 from tests.fakes.story import LOST, Heard, Story
 
 RULE = "gpu_overheating"
@@ -44,7 +46,7 @@ def test_one_degree_before_slowdown_is_critical_in_the_same_incident(story: Stor
     assert story.heard()[1].at - 600 <= 60
     (incident,) = story.incidents.open()
     assert (incident.severity.value, incident.highest.value, incident.id) == ("critical", "critical", "id-1")
-    assert "reached 92 C, where the hardware cuts its clocks" in incident.summary
+    assert "reached 92 C, near or past where the hardware cuts its clocks" in incident.summary
 
 
 def test_a_lower_severity_is_told_in_the_same_incident_and_keeps_the_highest(story: Story) -> None:
@@ -56,6 +58,35 @@ def test_a_lower_severity_is_told_in_the_same_incident_and_keeps_the_highest(sto
     ]
     (incident,) = story.incidents.open()
     assert (incident.severity.value, incident.highest.value) == ("warning", "critical")
+    assert "reached 92 C, limit 85 C" in incident.summary  # and not 84, which is below it
+
+
+def test_what_is_told_again_at_a_value_between_the_limits_says_what_it_was_raised_for(story: Story) -> None:
+    story.gpu(0, temperature=95.0, slowdown=95.0).at(200)
+    story.gpu(0, silent=True).at(230)
+    story.gpu(0, temperature=90.0, silent=False).at(240)  # neither near the slowdown, nor far enough from it to be over
+    told = [one for _, one in story.transitions if one.rule == RULE]
+    assert [one.after.value for one in told] == ["firing", "stale", "firing"]
+    text = "reached 95 C, near or past where the hardware cuts its clocks"
+    assert [text in one.summary for one in told] == [True] * 3
+    assert told[-1].numbers["temperature_celsius_core"] == 95.0
+
+
+def test_the_end_of_a_rule_that_is_told_for_another_reason_does_not_say_that_it_has_cooled_down(tell: Tell) -> None:
+    story = tell().gpu(0, temperature=88.0).at(200)
+    (alert,) = (one for one in story.engine.awake() if one.rule.name == RULE)
+    reading = Reading(
+        source="derived",
+        tier=Tier.FAST,
+        target=alert.target,
+        at=story.wall,
+        took=0.0,
+        values={},
+        fault=Fault("retired", "replaced by GPU-2"),
+    )
+    view = View(story.wall, {alert.target: Entry(alert.target, {TEMPERATURE["core"]: 88.0}, {}, (reading,))})
+    (end,) = (one for one in story.engine.beat(view, story.mono, {}) if one.rule == RULE)
+    assert end.summary.partition(")")[2] == ": over after 3 min 20 s (replaced by GPU-2)"
 
 
 def test_a_single_wild_sample_is_nothing(story: Story) -> None:  # OH-07
