@@ -29,6 +29,7 @@ DOWN = {  # what is said of a GPU that is not read, by its state or by why that 
     "late": "NO ANSWER",
     "": "NO ANSWER",
 }
+UNITS = {"celsius": "C", "watts": "W"}
 DRIVERS = {  # what the header says where the driver's version is not known
     "": "driver not known yet",
     "no_library": "no NVIDIA driver",
@@ -108,7 +109,8 @@ def lines(page: dict[str, Any], now: float) -> Iterator[str]:
     yield f"alerts: {len(page['alerts']) or 'none'}"
     for alert in page["alerts"]:
         quiet = " (silenced)" if alert.get("silenced_by") else ""
-        yield f"  {alert['severity'].upper()} {alert['rule']} for {span(now - alert['since'])}{quiet}: {alert['summary']}"
+        lasts = f"for {span(now - alert['since'])}{of_state(alert)}"
+        yield f"  {alert['severity'].upper()} {alert['rule']} {lasts}{quiet}: {alert['summary']}"
     yield from (f"silenced: {of_silence(silence, now)}" for silence in page.get("silences", []))
     if page["store"]:
         yield f"history: {page['store']}"
@@ -189,6 +191,23 @@ def of_disk(disk: dict[str, Any]) -> str:
     worn = f"  {wear:.0%} worn" if wear is not None else ""
     unread = "virtual, has no SMART" if disk.get("protocol") == "virtio" else "SMART not read yet"
     return f"{disk.get('device', '?')}: {disk['verdict'] or unread}{worn}  {disk.get('model', '')}".rstrip()
+
+
+def of_state(alert: dict[str, Any]) -> str:
+    """Return how an alert stands where it does not just fire, with what its text tells as it is now."""
+    now = f", {amount(**alert['now'])} now" if alert.get("now") else ""
+    return {"stale": ", no data now", "recovering": f", recovering{now}"}.get(alert.get("state", ""), "")
+
+
+def amount(value: float, unit: str, **_: str) -> str:
+    """Return a number with its unit."""
+    if unit == "ratio":
+        return f"{value:.0%}"
+    if unit == "bytes":
+        return f"{value / 2**30:.1f} GiB"
+    if unit == "seconds":
+        return span(value)
+    return f"{value:.0f} {UNITS[unit]}" if unit in UNITS else f"{value:g} {unit}".rstrip()
 
 
 def of_silence(silence: dict[str, Any], now: float) -> str:

@@ -23,13 +23,14 @@ from gpuwatch.daemon.building import HOLDING, JOBS, NVML, Asked, Collector, cade
 from gpuwatch.daemon.inbox import Inbox
 from gpuwatch.daemon.releasing import Releasing
 from gpuwatch.daemon.remembering import Remembering, boot_id
+from gpuwatch.daemon.standing import standing
 from gpuwatch.daemon.unmatched import unmatched
 from gpuwatch.export import api
 from gpuwatch.export.chosen import left_out
 from gpuwatch.export.page import Page
 from gpuwatch.export.server import Server
 from gpuwatch.export.webconfig import WebConfig
-from gpuwatch.model.alert import Incident
+from gpuwatch.model.alert import Open
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import Event
 from gpuwatch.model.naming import Firing, Naming
@@ -203,9 +204,10 @@ class Daemon:
         """Return what is known now."""
         return self.board.view(self.clock.wall(), self.clock.mono())
 
-    def alerts(self) -> Sequence[Incident]:
-        """Return the open incidents."""
-        return self.incidents.open()
+    def alerts(self) -> list[Open]:
+        """Return the open incidents as they stand."""
+        view = self.view()
+        return [standing(incident, view, self.engine.rules) for incident in self.incidents.open()]
 
     def events(self, since: float, until: float, limit: int, keys: Collection[str] | None) -> Sequence[Event]:
         """Return the newest events of that time, the oldest of them first; raises UnreadableError."""
@@ -257,7 +259,7 @@ class Daemon:
             name=self.config.host.name,
             started=self.started,
             incidents=incidents,
-            silenced={incident.id: self.silences.silencing(incident, wall) for incident in incidents},
+            silenced={one.incident.id: self.silences.silencing(one.incident, wall) for one in incidents},
             silences=self.silences.lasting(wall),
             release=self.releasing.state(),
             nobody=self.notifier.nobody,

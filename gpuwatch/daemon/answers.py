@@ -8,7 +8,7 @@ import msgspec
 from gpuwatch.catalogue import derived, disk, gpu, host
 from gpuwatch.daemon.cards import lacking, of_cards, state
 from gpuwatch.daemon.troubles import expects_gpus, of_things
-from gpuwatch.model.alert import Incident
+from gpuwatch.model.alert import Open
 from gpuwatch.model.silence import Silence
 from gpuwatch.model.view import Entry, View
 from gpuwatch.sampling.events import NOT_YET
@@ -31,7 +31,7 @@ class Facts(Freshness, frozen=True, kw_only=True):
     version: str
     name: str  # of the host
     started: float  # wall clock
-    incidents: Sequence[Incident]
+    incidents: Sequence[Open]
     silenced: Mapping[str, Sequence[str]]  # by id of an incident: the ids of the silences that keep it from being told
     silences: Sequence[Silence]  # those that are not over
     nobody: bool  # nobody will be told
@@ -43,8 +43,9 @@ class Facts(Freshness, frozen=True, kw_only=True):
     release: Mapping[str, Any] = {}  # whether the GPUs are released
     unheard: Sequence[str] = ()  # which alerts are sent to nobody although there are receivers
 
-    def gravity(self, incident: Incident) -> tuple[int, bool, float]:
+    def gravity(self, one: Open) -> tuple[int, bool, float]:
         """Return what to sort by: the worst first, then what is told before what is silenced, then the oldest."""
+        incident = one.incident
         return -incident.severity.rank, bool(self.silenced.get(incident.id)), incident.since
 
 
@@ -99,7 +100,7 @@ def status(facts: Facts) -> dict[str, Any]:
         "lacking": lacking(view),
         "disks": [of_disk(entry) for entry in view.of(disk.DISK)],
         "collectors": dict(facts.collectors),
-        "alerts": [of_incident(one, facts.silenced.get(one.id, ())) for one in sorted(facts.incidents, key=facts.gravity)],
+        "alerts": [of_alert(one, facts.silenced.get(one.incident.id, ())) for one in sorted(facts.incidents, key=facts.gravity)],
         "silences": [of_silence(silence, view.now) for silence in facts.silences],
         "telling": {
             "nobody": facts.nobody,
@@ -139,13 +140,15 @@ def of_silence(silence: Silence, wall: float) -> dict[str, Any]:
     }
 
 
-def of_incident(incident: Incident, silenced_by: Sequence[str]) -> dict[str, Any]:
+def of_alert(one: Open, silenced_by: Sequence[str]) -> dict[str, Any]:
     """Return one open incident in short."""
+    incident = one.incident
     return {
         "id": incident.id,
         "rule": incident.rule,
         "severity": incident.severity.value,
         "state": incident.state.value,
+        "now": msgspec.to_builtins(one.now),
         "since": incident.since,
         "summary": incident.summary,
         "labels": dict(incident.labels),

@@ -13,7 +13,7 @@ from gpuwatch.export.families import legible
 from gpuwatch.export.landing import landing
 from gpuwatch.export.message import JSON, Request, Response, Route, wants_gzip, wants_openmetrics
 from gpuwatch.export.page import OPENMETRICS, TEXT, Page
-from gpuwatch.model.alert import Incident
+from gpuwatch.model.alert import Incident, Open
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.escape import printable
 from gpuwatch.model.naming import Naming
@@ -76,8 +76,8 @@ class Answers(events.Answers, history.Answers, Protocol):
         """Say what is wrong with single things while the rest is told, one thing an item."""
         ...
 
-    def alerts(self) -> Sequence[Incident]:
-        """Return the open incidents."""
+    def alerts(self) -> Sequence[Open]:
+        """Return the open incidents as they stand."""
         ...
 
     def status(self) -> dict[str, Any]:
@@ -115,7 +115,10 @@ class ViewDocument(msgspec.Struct, frozen=True):
 
 
 class AlertsDocument(msgspec.Struct, frozen=True):
-    """The open incidents as JSON, each with the ids of the silences that keep it from being told (`silenced_by`)."""
+    """The open incidents as JSON, each with the ids of the silences that keep it from being told (`silenced_by`).
+
+    `now` is the number that its text tells as it is now, with metric and unit, null where there is none.
+    """
 
     version: str
     alerts: list[dict[str, Any]]
@@ -159,8 +162,12 @@ def alerts(answers: Answers) -> AlertsDocument:
     return AlertsDocument(
         __version__,
         [
-            {**msgspec.to_builtins(incident), "silenced_by": list(answers.silences.silencing(incident, wall))}
-            for incident in answers.alerts()
+            {
+                **msgspec.to_builtins(one.incident),
+                "now": msgspec.to_builtins(one.now),
+                "silenced_by": list(answers.silences.silencing(one.incident, wall)),
+            }
+            for one in answers.alerts()
         ],
     )
 

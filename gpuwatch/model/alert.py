@@ -78,3 +78,18 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     numbers: Mapping[str, float]
     words: Mapping[str, str]
+
+
+class Now(msgspec.Struct, frozen=True):
+    """The number that an alert's text tells, as it is at this moment."""
+
+    metric: str  # its id
+    value: float
+    unit: str
+
+
+class Open(msgspec.Struct, frozen=True):
+    """An open incident as it stands at this moment: its `state` is that of the page, RECOVERING included."""
+
+    incident: Incident
+    now: Now | None = None

@@ -283,7 +283,12 @@ def retired(entry: Entry) -> str:
     return next((reading.fault.words for reading in entry.readings if reading.fault and reading.fault.kind == RETIRED), "")
 
 
+def page_key(rule: str, severity: str, key: str) -> str:
+    """Return the key under which the page has one step of a rule on the target with this key, or with "" what is of no target."""
+    return f"{rule}|{severity}|{key}"
+
+
 def own_reading(subject: Subject, labels: dict[str, str], values: dict[Metric, float], wall: float, key: str = "") -> Reading:
     """Return one of our own readings."""
-    target = Target(subject=subject, key="|".join((labels["rule"], labels["severity"], key)), labels=labels)
+    target = Target(subject=subject, key=page_key(labels["rule"], labels["severity"], key), labels=labels)
     return Reading(source="own", tier=Tier.FAST, target=target, at=wall, took=0.0, values=values)

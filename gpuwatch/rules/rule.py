@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
+from gpuwatch.catalogue import BY_ID
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.metric import Metric, Subject
 from gpuwatch.model.target import Target
@@ -75,6 +76,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         """The names that its texts ask for."""
         texts = (self.summary, self.resolved, *self.summaries.values())
         return frozenset().union(*(text.fields for text in texts))
+
+    def told_of(self, severity: Severity) -> Metric | None:
+        """Return the first number of the target itself that the text of this severity tells, None where it tells none."""
+        parts = self.summaries.get(severity, self.summary).parts
+        found = (BY_ID.get((self.subject.name, name)) for _, name, _ in parts)
+        return next((metric for metric in found if metric is not None), None)
 
     def mutes(self, other: "Rule") -> bool:
         """Say whether this rule inhibits the other: by name, by glob, or by subject (`gpu.*`); never itself."""

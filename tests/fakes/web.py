@@ -16,7 +16,7 @@ from gpuwatch.export.message import Route
 from gpuwatch.export.page import Page
 from gpuwatch.export.server import Server
 from gpuwatch.export.webconfig import WebConfig
-from gpuwatch.model.alert import Incident, Severity
+from gpuwatch.model.alert import Open, Severity
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.event import Event
 from gpuwatch.model.naming import Firing, Naming
@@ -107,7 +107,7 @@ class Answers:
         """Answer as a store does that has just begun, unless the test hands in another."""
         return self.past(question)
 
-    def alerts(self) -> Sequence[Incident]:
+    def alerts(self) -> Sequence[Open]:
         """Return none."""
         return ()
 

@@ -237,7 +237,7 @@ def test_the_status_shows_what_is_silenced(tmp_path: Path, capsys: Said) -> None
         "expected_gpus": 0,
         "collectors": {},
         "telling": {"nobody": False, "problems": []},
-        "alerts": [{"severity": "warning", "rule": "r", "since": 0.0, "summary": "hot", "silenced_by": ["x"]}],
+        "alerts": [{"severity": "warning", "rule": "r", "state": "firing", "since": 0.0, "summary": "hot", "silenced_by": ["x"]}],
         "silences": [{"of": "gpu=3", "ends_at": 4e9, "author": "lena", "comment": "fans\x1b"}],
     }
 

@@ -14,9 +14,11 @@ from gpuwatch.cli import COMMANDS, main
 from gpuwatch.cli import config as configuration
 from gpuwatch.client import Client
 from gpuwatch.config import reference
+from gpuwatch.daemon.standing import STATES
 from gpuwatch.export import api
 from gpuwatch.export.families import FAMILIES
 from gpuwatch.export.process import ProcessText
+from gpuwatch.notify import dispatch
 from gpuwatch.notify.receivers import RECEIVERS
 from gpuwatch.places import Places
 from gpuwatch.rules import load as rules
@@ -35,6 +37,20 @@ def test_the_page_of_metrics_is_made_from_the_catalogue(capsys: pytest.CaptureFi
 def test_the_page_of_options_is_made_from_their_declarations(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "options"]) == 0
     assert capsys.readouterr().out == (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+def test_the_recipe_for_prometheus_finds_an_alert_in_every_state_that_is_not_over() -> None:
+    found = re.search(r'^gpuwatch_alert_state\{state=~"([a-z|]+)"\} == 1 unless ', README, re.MULTILINE)
+    assert found is not None
+    assert found[1].split("|") == [state.value for state in STATES]
+
+
+def test_the_page_of_receivers_has_the_times_that_groups_wait() -> None:
+    page = (ROOT / "docs" / "receivers.md").read_text(encoding="utf-8")
+    waits = [f"{dispatch.WAIT:.0f} s", f"{dispatch.WAIT_CRITICAL:.0f} s", f"{dispatch.INTERVAL / 60:.0f} minutes"]
+    repeats = [f"{seconds / 3600:.0f} hours" for seconds in dispatch.REPEAT.values()]
+    told = page.partition("\n## When\n")[2].partition("\n## ")[0]
+    assert [words for words in (*waits, *repeats) if words not in told] == []
 
 
 def test_every_option_has_its_sentence_and_no_sentence_is_of_none() -> None:

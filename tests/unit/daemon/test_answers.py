@@ -10,7 +10,7 @@ from gpuwatch.catalogue.mig import MIG, MIG_MEMORY_SIZE, MIG_MEMORY_USED, MIG_MO
 from gpuwatch.catalogue.process import JOB, JOB_GPU_ACCESS_MISSING, PROCESS_GPU, PROCESS_GPU_MEMORY
 from gpuwatch.cli.status import lines, well
 from gpuwatch.daemon.answers import Facts, reasons, status
-from gpuwatch.model.alert import Incident, Severity
+from gpuwatch.model.alert import AlertState, Incident, Now, Open, Severity
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.model.target import Target
@@ -204,9 +204,29 @@ def test_the_worst_alert_is_first_then_what_is_told_then_the_oldest() -> None:
         incident("info", Severity.INFO, 1.0),
         incident("critical", Severity.CRITICAL, 95.0),
     ]
-    page = status(replace(facts(), incidents=incidents, silenced={"silenced": ["S1"]}))
+    page = status(replace(facts(), incidents=list(map(Open, incidents)), silenced={"silenced": ["S1"]}))
     expected = ["critical", "silenced", "old warning", "young warning", "info"]
     assert [alert["id"] for alert in page["alerts"]] == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "now", "words"),
+    [
+        (AlertState.FIRING, Now("x", 94.0, "celsius"), ""),
+        (AlertState.STALE, None, ", no data now"),
+        (AlertState.RECOVERING, Now("x", 69.4, "celsius"), ", recovering, 69 C now"),
+        (AlertState.RECOVERING, Now("x", 310.0, "watts"), ", recovering, 310 W now"),
+        (AlertState.RECOVERING, Now("x", 0.25, "ratio"), ", recovering, 25% now"),
+        (AlertState.RECOVERING, Now("x", 3 * 2.0**30, "bytes"), ", recovering, 3.0 GiB now"),
+        (AlertState.RECOVERING, Now("x", 7200.0, "seconds"), ", recovering, 2 h 0 min now"),
+        (AlertState.RECOVERING, Now("x", 1500.0, "hertz"), ", recovering, 1500 hertz now"),
+        (AlertState.RECOVERING, Now("x", 3.0, ""), ", recovering, 3 now"),
+        (AlertState.RECOVERING, None, ", recovering"),
+    ],
+)
+def test_an_alert_that_does_not_just_fire_says_how_it_stands_now(state: AlertState, now: Now | None, words: str) -> None:
+    page = status(replace(facts(), incidents=[Open(replace(HOT, state=state, since=40.0), now)]))
+    assert f"  WARNING {HOT.rule} for 60 s{words}: {HOT.summary}" in list(lines(page, 100.0))
 
 
 def test_of_a_released_gpu_nothing_is_told_that_was_true_before() -> None:

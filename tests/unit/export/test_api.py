@@ -12,7 +12,7 @@ from gpuwatch.catalogue import gpu
 from gpuwatch.export.api import routes
 from gpuwatch.export.message import Request, Response
 from gpuwatch.export.page import Page
-from gpuwatch.model.alert import AlertState, Incident, Severity
+from gpuwatch.model.alert import AlertState, Incident, Now, Open, Severity
 from gpuwatch.model.event import Event
 from gpuwatch.model.moment import EXPECTED
 from gpuwatch.model.naming import Naming
@@ -105,9 +105,9 @@ class Known:
         """Return nothing."""
         return Past(step=10.0, oldest=None, series=(), events=())
 
-    def alerts(self) -> Sequence[Incident]:
+    def alerts(self) -> Sequence[Open]:
         """Return one incident."""
-        return [INCIDENT]
+        return [Open(INCIDENT, Now("temperature_celsius_core", 69.0, "celsius"))]
 
     def status(self) -> dict[str, Any]:
         """Return a little."""
@@ -227,6 +227,7 @@ def test_open_alerts_come_with_all_that_is_known_of_them(answers: Known) -> None
     [found] = document["alerts"]
     assert (found["id"], found["severity"], found["state"], found["ended_at"]) == (INCIDENT.id, "warning", "firing", None)
     assert (found["info"], found["silenced_by"]) == ({"name": "显卡"}, [])
+    assert found["now"] == {"metric": "temperature_celsius_core", "value": 69.0, "unit": "celsius"}
 
 
 def test_an_open_alert_says_by_which_silences_nobody_is_told_of_it(answers: Known) -> None:
