@@ -55,7 +55,7 @@ class Naming(msgspec.Struct, frozen=True):
         rules = [firing.rule for firing in self.firings]
         known = self.labels(self.firings)
         if one.name not in known:
-            return Mistake(one.name, f'"{one.name}" is not a label of any alert{advice(one.name, known, 3)}')
+            return Mistake(one.name, f'"{one.name}" is not a label of any alert; known are {", ".join(sorted(known))}')
         if one.name == "rule" and one.value not in rules:
             return Mistake(one.name, f'"{one.value}" is not a rule{advice(one.value, rules, 3)}')
         if one.name == "severity" and one.value not in SEVERITIES:

@@ -170,7 +170,11 @@ JUNK: tuple[tuple[str, object, str], ...] = (
         {"seconds": 60, "matchers": [{"name": "rule", "value": "x\x1b", "is_equal": False}]},
         'matchers: "x\\x1b" is not a rule',
     ),
-    (MAKE, {"seconds": 60, "matchers": [{"name": "gpuu", "value": "3"}]}, '"gpuu" is not a label of any alert; did you mean gpu'),
+    (
+        MAKE,
+        {"seconds": 60, "matchers": [{"name": "gpuu", "value": "3"}]},
+        '"gpuu" is not a label of any alert; known are device, gpu, host',
+    ),
     (
         MAKE,
         {"seconds": 60, "matchers": [{"name": "severity", "value": "crit"}]},

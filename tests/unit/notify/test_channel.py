@@ -251,7 +251,11 @@ NAMING = Naming(
     [
         ({"rule": "gpu_overheatng"}, "rule", '"gpu_overheatng" is not a rule; did you mean gpu_overheating?'),
         ({"rule": "x"}, "rule", '"x" is not a rule; known are gpu_dropped, gpu_overheating, host_rebooted'),
-        ({"rule": "gpu_dropped", "gpuu": "3"}, "gpuu", '"gpuu" is not a label of any alert; did you mean gpu or uuid?'),
+        (
+            {"rule": "gpu_dropped", "user": "ann"},
+            "user",
+            '"user" is not a label of any alert; known are gpu, host, rack, rule, severity, uuid',
+        ),
         ({"severity": "x"}, "severity", 'expected one of info, warning, critical, found "x"'),
         ({"device": "vda"}, "device", '"device" is not a label of any alert; known are gpu, host, rack, rule, severity, uuid'),
         (
