@@ -1,6 +1,6 @@
 """What is attached: driver, GPUs, VBIOS and MIG layout, before and after a release, and what has changed. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -28,11 +28,15 @@ class Card(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """All GPUs by UUID, those that are known but do not answer, and the driver; "" where it is not known."""
+    """All GPUs by UUID, those that are known but do not answer, and the driver; "" where it is not known.
+
+    What is lost may be known by its UUID, its PCI address, or both: one that NVML lists and cannot name, and the inventory's.
+    """
 
     driver: str = ""
     gpus: Mapping[str, Card] = {}
     lost: Mapping[str, str] = {}  # and the index that they had
+    places: Mapping[str, str] = {}  # the PCI address of each of both kinds
 
 
 def snapshot(view: View) -> Snapshot:
@@ -52,7 +56,19 @@ def snapshot(view: View) -> Snapshot:
         if is_shown(entry)
     }
     lost = {entry.target.key: entry.target.labels.get("gpu", "?") for entry in view.of(GPU) if is_lost(entry)}
-    return Snapshot(driver, gpus, lost)
+    places = {
+        entry.target.key: entry.target.info.get("pci_bus_id", "")
+        for entry in view.of(GPU)
+        if entry.target.key in gpus or entry.target.key in lost
+    }
+    named = {place for key, place in places.items() if place and key != place}
+    return Snapshot(driver, gpus, {key: index for key, index in lost.items() if key not in named}, places)
+
+
+def is_known(key: str, one: Snapshot, keys: Collection[str], others: Snapshot) -> bool:
+    """Say whether a GPU of `one` is among these of another snapshot: by its key, or by where it sits."""
+    place = one.places.get(key, "")
+    return key in keys or bool(place and place in {others.places.get(other) for other in keys})
 
 
 def is_shown(entry: Entry) -> bool:
@@ -98,8 +114,9 @@ def is_other_driver(before: Snapshot, after: Snapshot) -> bool:
 
 
 def missing(before: Snapshot, after: Snapshot) -> list[str]:
-    """Return the UUIDs of the GPUs that are not there: which were before, or were lost before and still are."""
-    return [*dict.fromkeys((*(uuid for uuid in before.gpus if uuid not in after.gpus), *after.lost))]
+    """Return the GPUs that are not there, by UUID as far as it is known: those that were before, and what is lost now."""
+    gone = [uuid for uuid in before.gpus if uuid not in after.gpus]
+    return gone + [key for key in after.lost if not is_known(key, after, gone, before)]
 
 
 def news(before: Snapshot, after: Snapshot, problem: str, wall: float, *, by: str, ended_by: str) -> Event:
@@ -125,9 +142,10 @@ def changes(before: Snapshot, after: Snapshot) -> str:
         parts.append("same UUIDs" if len(after.gpus) > 1 else "same UUID")
     if before.gpus:
         parts += [f"{word} {', '.join(some)}" for word, some in (("gone:", gone), ("new:", new)) if some]
-    still = [f"GPU {index} {uuid}" for uuid, index in after.lost.items() if uuid not in before.gpus]
-    if still:
-        parts.append(f"lost as before: {', '.join(still)}")
+    others = {key: index for key, index in after.lost.items() if not is_known(key, after, before.gpus, before)}
+    still = [f"GPU {index} {key}" for key, index in others.items() if is_known(key, after, before.lost, before)]
+    fresh = [f"GPU {index} {key}" for key, index in others.items() if not is_known(key, after, before.lost, before)]
+    parts += [f"{word} {', '.join(some)}" for word, some in (("lost as before:", still), ("lost:", fresh)) if some]
     for uuid, card in after.gpus.items():
         old = before.gpus.get(uuid)
         if old is None:

@@ -74,8 +74,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
     since: float  # wall clock, as all times here
     holds: Mapping[str, Hold]
-    settled_at: float  # when that was settled
     before: attached.Snapshot
+    settled_at: float = 0.0  # when that was settled
     is_over: bool = False
     ended_by: str = ""
     ended_at: float = 0.0
@@ -100,7 +100,9 @@ def left(kept: Kept, wall: float, dropped: Collection[str] = ()) -> dict[str, fl
 
     A clock that was set back makes none longer than it was when that was settled.
     """
-    return {name: hold.until - max(wall, kept.settled_at) for name, hold in kept.holds.items() if name not in dropped}
+    return {
+        name: hold.until - max(wall, kept.settled_at or kept.since) for name, hold in kept.holds.items() if name not in dropped
+    }
 
 
 def of_driver(kept: Kept, wall: float, since: float) -> Reading:

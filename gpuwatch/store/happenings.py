@@ -44,6 +44,7 @@ class Happenings:
         self._waiting: deque[Event] = deque()
         self._taken: list[Event] = []  # by the writing thread, which is at it
         self._has_changed = False  # since somebody asked for what is not written
+        self._is_recalled = False  # what the run before had not written is here
         self._told = b""
 
     @property
@@ -88,7 +89,10 @@ class Happenings:
             return None if self._told == before else self._told
 
     def recall(self, stored: tuple[int, bytes] | None) -> None:
-        """Take up what an earlier run could not write, before what this one has."""
+        """Take up what an earlier run could not write, before what this one has; once, for later it is what this run has left."""
+        if self._is_recalled:
+            return
+        self._is_recalled = True
         version, self._told = stored or (VERSION, b"")
         if not self._told or version != VERSION:
             return
@@ -113,9 +117,13 @@ def write(connection: Connection, events: Sequence[Event]) -> None:
         rows = [row(event, number) for event in events]
         there = stored(connection, EVENT.c.mark, [one["mark"] for one in rows if one["mark"]])
         there |= stored(connection, EVENT.c.at, [one["at"] for one in rows if not one["mark"]])
-        rows = [one for one in rows if identity(one) not in there]
-        if rows:
-            connection.execute(insert(EVENT), rows)
+        fresh: list[dict[str, object]] = []
+        for one in rows:
+            if identity(one) not in there:
+                fresh.append(one)
+                there |= {identity(one)} if one["mark"] else set()  # a kernel record is one; two of one time are two
+        if fresh:
+            connection.execute(insert(EVENT), fresh)
 
 
 def stored(connection: Connection, column: Column[Any], values: Sequence[object]) -> set[tuple[object, ...]]:

@@ -146,6 +146,26 @@ def test_what_a_history_that_refuses_was_told_before_a_kill_is_in_it_once_it_tak
     killed.close()
 
 
+def test_what_was_recalled_and_is_told_again_is_in_the_history_once(opened: Home) -> None:
+    """The rest of an earlier run and the log that is read again after it may come to the disk together."""
+    store = opened()
+    run(store)
+    store.record([event(1), event(1)])
+    until(lambda: [found.mark for found in store.events(0, math.inf)] == ["boot:1"])
+
+
+@pytest.mark.parametrize("mark", ["boot:7", ""])
+def test_an_alert_memory_that_is_opened_anew_brings_back_nothing_of_this_run(mark: str) -> None:
+    """Both files may refuse for a while: what waits is kept in the one, and still waits here."""
+    queue = Happenings()
+    queue.recall(None)
+    queue.put([event(7, mark=mark)])
+    blob = queue.unwritten()
+    assert blob is not None
+    queue.recall((1, blob))
+    assert queue.take() == [event(7, mark=mark)]
+
+
 def test_what_waits_is_kept_with_the_next_state_alone_and_once() -> None:
     queue = Happenings()
     assert queue.unwritten() is None

@@ -9,7 +9,7 @@ import pytest
 
 from gpuwatch.catalogue.derived import STATE
 from gpuwatch.catalogue.gpu import DRIVER, DRIVER_STATE, POWER
-from gpuwatch.daemon.attached import Card, Snapshot, changes
+from gpuwatch.daemon.attached import Card, Snapshot, changes, missing
 from gpuwatch.daemon.releasing import GRACE, SUBJECTS, Releasing
 from gpuwatch.detectors.detector import derived
 from gpuwatch.model.alert import Severity
@@ -317,10 +317,28 @@ ONE = {"u": Card("0", "94.02", ())}
         (Snapshot("1", ONE), Snapshot("2", {}), "driver 1 -> 2, 1 -> no GPU, gone: GPU 0 u"),
         (Snapshot(), Snapshot("2", ONE), "driver 2, 1 GPU"),
         (Snapshot(), Snapshot(), "driver of unknown version, no GPU"),
+        (Snapshot("1", ONE), Snapshot("1", ONE, {"w": "1"}), "driver 1, 1 GPU, same UUID, lost: GPU 1 w"),
+        (
+            Snapshot("1", ONE, {"w": "1"}, {"w": "0000:41:00.0"}),
+            Snapshot("1", ONE, {"0000:41:00.0": "1"}, {"0000:41:00.0": "0000:41:00.0"}),
+            "driver 1, 1 GPU, same UUID, lost as before: GPU 1 0000:41:00.0",
+        ),
+        (
+            Snapshot("1", ONE, {}, {"u": "0000:40:00.0"}),
+            Snapshot("1", {}, {"0000:40:00.0": "0"}, {"0000:40:00.0": "0000:40:00.0"}),
+            "driver 1, 1 -> no GPU, gone: GPU 0 u",
+        ),
     ],
 )
 def test_what_has_changed_is_said_in_words(before: Snapshot, after: Snapshot, words: str) -> None:
     assert changes(before, after) == words
+
+
+def test_a_gpu_is_missing_once_however_it_is_known() -> None:
+    """By its UUID before, and by its place after: it is one card."""
+    before = Snapshot("1", ONE, {}, {"u": "0000:40:00.0"})
+    after = Snapshot("1", {}, {"0000:40:00.0": "0", "w": "1"}, {"0000:40:00.0": "0000:40:00.0", "w": "0000:41:00.0"})
+    assert missing(before, after) == ["u", "w"]
 
 
 def test_a_bug_in_asking_for_installers_does_not_end_the_watch(host: Host) -> None:
