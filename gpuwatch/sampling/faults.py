@@ -21,6 +21,7 @@ from gpuwatch.model.target import Target
 SAID = frozenset((DCGM, DISK, FILESYSTEM, MD))
 SUPERVISED = frozenset(("hung",))  # what does not return is said by the supervisor
 FORGET = 86400.0  # seconds after which a thing that nobody told of any more (a disk that was pulled) has no trouble
+UNSURE = frozenset(("unknown_error", "no_permission"))  # what may be a fault of the driver as a whole
 WORDS = 300  # bytes of what a source says that go into one line
 
 log = logging.getLogger(__name__)
@@ -103,17 +104,19 @@ class Standing:
 
     def take(self, reading: Reading) -> None:
         """Take in a reading."""
-        fault, key = reading.fault, (reading.source, reading.target.key)
-        if reading.target.subject is DRIVER:
-            self._is_driver_well = fault is None
-        if reading.target.subject is not GPU or (fault is None and key not in self._known):
+        fault, subject = reading.fault, reading.target.subject
+        if subject is not DRIVER and subject is not GPU:
             return
+        key, place = (reading.source, reading.target.key), (reading.source, reading.target.info.get("pci_bus_id", ""))
         with self._lock:
-            if reading.values:
+            if subject is DRIVER:
+                self._is_driver_well = fault is None
+            elif reading.values:
                 self._known.pop(key, None)
+                self._known.pop(place, None)  # as which it was known before it could be opened
             elif fault is not None and fault.kind != "driver" and self._is_driver_well:
                 before = self._known.get(key)
-                is_said = fault.kind != "unknown_error" or (before is not None and reading.tier is Tier.NORMAL)
+                is_said = fault.kind not in UNSURE or (before is not None and reading.tier is Tier.NORMAL)
                 since = self._mono() if before is None else before.since
                 self._known[key] = Known(fault.kind, since, is_said or (before is not None and before.is_said))
 

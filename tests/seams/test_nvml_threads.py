@@ -9,7 +9,7 @@ import pytest
 
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.reading import Tier
-from gpuwatch.sources.nvml.lane import Lane
+from gpuwatch.sources.nvml.lane import Lane, Threads
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.nvml_worker import NvmlWorker, fault_of
 from tests.fakes.until import until
@@ -54,7 +54,27 @@ def test_gpus_for_which_no_thread_can_be_started_are_no_lost_gpus_and_are_looked
         assert found.gpu(fake.uuid(0)).values
         assert fake.calls("nvmlDeviceGetHandleByIndex") == opened
         gate.unlink()
+        healthy = fake.calls("nvmlDeviceGetHandleByIndex", gpu=0)
         worker.until(Tier.NORMAL, lambda found: all(found.gpu(fake.uuid(card)).values for card in range(3)))
         lines = [line for line in worker.log().splitlines() if "NVML " not in line]
         assert ["can't start new thread" in line for line in lines] == [True, False], lines
         assert "threads can be started again" in lines[1], lines
+        assert fake.calls("nvmlDeviceGetHandleByIndex", gpu=0) == healthy + 1
+
+
+def nothing() -> None:
+    """What a thread does here."""
+
+
+def test_a_shortage_is_said_each_time_though_what_lacked_a_thread_is_gone(
+    no_threads: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A GPU that went away meanwhile is not asked for again; any thread ends the shortage."""
+    threads = Threads()
+    with caplog.at_level("INFO"):
+        for name in ("gpu-0", "gpu-1"):
+            threading.stack_size(TOO_MUCH)
+            assert not threads.begin(nothing, name)
+            threading.stack_size(0)
+            assert threads.begin(nothing, "other")
+    assert ["can't start" in line for line in caplog.messages] == [True, False, True, False]

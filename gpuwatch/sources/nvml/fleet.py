@@ -58,6 +58,7 @@ class Fleet:
         self._number = 0
         self._life = 0
         self._count = -1  # not counted yet
+        self._threadless: set[int] = set()  # indexes for which there was no thread: until there is, nothing is known of the list
         self._nameless: set[int] = set()
         self._twins: dict[str, str] = {}  # where cards sit that give the UUID of another one, and which
 
@@ -87,6 +88,7 @@ class Fleet:
             for gpu in self._gpus.values():
                 gpu.let_go()
             self._count = -1
+            self._threadless.clear()
             self._life += 1
             self._retry.clear()
 
@@ -102,9 +104,11 @@ class Fleet:
                 self._retry.clear()
                 for opening in self._openings.values():
                     opening.overdue = False  # one that still hangs is this enumeration's too, and is said to hang anew
+            lacking, self._threadless = self._threadless, set()
             alive = {gpu.index for gpu in self._gpus.values() if gpu.handle is not None}
             for index in range(count):
-                if index not in self._openings and (everything or (index not in alive and self._due(index))):
+                is_wanted = everything or index in lacking or (index not in alive and self._due(index))
+                if is_wanted and index not in self._openings:
                     self._start(index)
             if everything and not self._openings:
                 self._conclude()
@@ -130,7 +134,7 @@ class Fleet:
         if lane.submit(lambda: self._open(opening)):
             self._openings[index] = opening
         else:
-            self._count = -1  # no thread is to be had: nothing is known of the list until all of it can be looked at
+            self._threadless.add(index)
 
     def _open(self, opening: Opening) -> None:
         """Open one index; runs on the opening's lane, which logs what is a bug: that costs this GPU, as any error does."""
@@ -194,12 +198,20 @@ class Fleet:
         opening.gpu = gpu
 
     def _told_apart(self, identity: Identity) -> Identity:
-        """Return another name for the second of two cards that give the same UUID: its PCI address, from then on."""
+        """Return another name for one of two cards that give the same UUID: that of the higher PCI address is its address.
+
+        So each has the same name whichever is opened first, in the next process too.
+        """
         if identity.address is None:
             return identity
         place, gpu = spelled(identity.address), self._gpus.get(identity.key)
-        if gpu is not None and gpu.handle is not None and gpu.identity.address not in (None, identity.address):
-            self._twins[place] = identity.key
+        other = None if gpu is None or gpu.handle is None or gpu.identity.address is None else spelled(gpu.identity.address)
+        if gpu is not None and other is not None and other != place:
+            self._twins[max(place, other)] = identity.key
+            if other > place:
+                del self._gpus[identity.key]
+                gpu.move(msgspec.structs.replace(gpu.identity, key=other), gpu.index)
+                self._gpus[other] = gpu
         return msgspec.structs.replace(identity, key=place) if self._twins.get(place) == identity.key else identity
 
     def _drop_place_holder(self, gpu: Gpu, identity: Identity) -> None:
@@ -211,7 +223,7 @@ class Fleet:
 
     def _conclude(self) -> None:
         """Give each index that cannot be opened a name and its fault; what no index led to is gone. Without NVML none is."""
-        if self._count < 0:
+        if self._count < 0 or self._threadless:
             return
         for index, fault in sorted(self._failed.items()):
             gpu = self._known(index) or self._place_holder(index)

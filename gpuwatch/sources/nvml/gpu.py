@@ -15,6 +15,7 @@ from gpuwatch.sources.nvml.answers import ALL_ONES, REASONS, Given
 from gpuwatch.sources.nvml.fans import Fans
 from gpuwatch.sources.nvml.gpm import Gpm
 from gpuwatch.sources.nvml.identity import Identity
+from gpuwatch.sources.nvml.inherited import Inherited, Said
 from gpuwatch.sources.nvml.lane import Lane
 from gpuwatch.sources.nvml.learned import Learned
 from gpuwatch.sources.nvml.library import CallError, GpuGoneError, Library
@@ -28,7 +29,6 @@ SOURCE = "nvml"
 ALL_REASONS = sum(bit for bit, _ in REASONS)
 PATIENCE = 1.0  # seconds a call may take before the GPU counts as slow for calls that can wait
 
-Said = tuple[str, float]  # kind of a fault and its age in seconds
 Standing = Mapping[str, Said]  # by key: what the process before has logged, and what was not over
 
 log = logging.getLogger(__name__)
@@ -62,9 +62,7 @@ class Gpu:
         self._barren_fault: Fault | None = None
         self._barren_since = 0.0
         self._barren_said = False
-        self._before = (
-            None if before is None else (before[0], clock.mono() - before[1])
-        )  # until it is known to go on or to be over
+        self.inherited = Inherited(clock, before)
         self._answers = False  # it has given a value
         self.identity = identity
         self.index = index
@@ -106,12 +104,12 @@ class Gpu:
         """
         self.let_go()
         if self.fault is None:
-            self._since = self._clock.mono() if self._before is None else self._before[1]
+            self._since = self.inherited.since(self._clock.mono())
         elif fault.kind in (self.fault.kind, "unknown_error"):  # a lost GPU is reported as 15 or 999, in turns
             return
         self.fault = fault
         self._barren_said = False  # what is said now, and its end, stand for it
-        is_known = self.goes_on(fault)
+        is_known = self.inherited.take(fault)
         self._said = is_known or fault.code not in verdicts.PROCESS_WIDE
         if self._said and not is_known:
             log.warning("%s: %s", self, fault.words)
@@ -137,20 +135,14 @@ class Gpu:
         fault = self._barren_fault if self.fault is None else None
         if fault is not None and not self._barren_said:
             self._barren_said = True
-            self._barren_since = self._barren_since if self._before is None else self._before[1]
-            if not self.goes_on(fault):
+            self._barren_since = self.inherited.since(self._barren_since)
+            if not self.inherited.take(fault):
                 log.warning("%s: %s", self, fault.words)
         elif fault is None and self._barren_said:
             self._barren_said = False
             log.info("%s answers again after %.0f s", self, self._clock.mono() - self._barren_since)
-        if self._before is not None and self.unreachable is None and self._answers:
-            log.info("%s answers again after %.0f s", self, self._clock.mono() - self._before[1])
-            self._before = None
-
-    def goes_on(self, fault: Fault) -> bool:
-        """Return whether the process before has logged a fault that is still the same; from then on it is one of this process."""
-        before, self._before = self._before, None
-        return before is not None and fault.kind in (before[0], "unknown_error")
+        if self.unreachable is None and self._answers and (began := self.inherited.end()) is not None:
+            log.info("%s answers again after %.0f s", self, self._clock.mono() - began)
 
     def stuck(self) -> float:
         """Return for how many seconds its present job has been running."""

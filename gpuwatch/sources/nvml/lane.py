@@ -16,7 +16,7 @@ class Threads:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._lacking: set[str] = set()  # names of those that could not be started
+        self._is_short = False
 
     def begin(self, run: Callable[[], None], name: str) -> bool:
         """Start a daemon thread; return False where that cannot be done now."""
@@ -24,15 +24,13 @@ class Threads:
             threading.Thread(target=run, name=name, daemon=True).start()
         except RuntimeError as error:
             with self._lock:
-                is_first = not self._lacking
-                self._lacking.add(name)
+                is_first, self._is_short = not self._is_short, True
             if is_first:
                 log.warning("%s: %s (limits: ulimit -u, TasksMax, memory); what it does waits until there is one", name, error)
             return False
         with self._lock:
-            is_last = self._lacking == {name}
-            self._lacking.discard(name)
-        if is_last:
+            is_over, self._is_short = self._is_short, False
+        if is_over:
             log.info("%s: threads can be started again", name)
         return True
 

@@ -262,5 +262,5 @@ class Nvml:
         job = (lane, lane.job)
         if self._hung.get(gpu.identity.key) != job:
             self._hung[gpu.identity.key] = job
-            if not gpu.goes_on(verdicts.HUNG):
+            if not gpu.inherited.take(verdicts.HUNG):
                 log.warning("%s: %s", gpu, verdicts.HUNG.words)
