@@ -237,7 +237,12 @@ class Crew:
             return
         listener = threading.Thread(target=self._listen, args=(worker, process), name=f"{self.name}-pipe", daemon=True)
         self._members[worker] = Member(process, listener)
-        listener.start()
+        try:
+            listener.start()
+        except RuntimeError as error:  # the system has no thread to spare: this process cannot be heard, another one later may
+            process.output.close()
+            self._events.put(Broke(worker, f"could not be listened to: {error}"))
+            return
         if not process.send(wire.pack(setup(self._config, sources, self._standing.handed()))):
             listener.join(LISTENED)  # of one that has ended it is the listener that says so, first
             self._events.put(Broke(worker, "does not read its pipe"))

@@ -13,8 +13,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from typing import BinaryIO, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO, Protocol, cast
 
 from gpuwatch import config as configuration
 from gpuwatch.model.clock import Clock, SystemClock
@@ -191,16 +191,26 @@ class Worker:
         return words
 
 
-def load(place: str) -> Callable[..., Source]:
+class Builder(Protocol):
+    """Builds a source; `more` is what an earlier worker has left to it."""
+
+    def __call__(self, config: configuration.Config, clock: Clock, *more: Any) -> Source: ...
+
+
+def load(place: str) -> Builder:
     """Import the function behind "module:function"."""
     module, _, function = place.partition(":")
-    return cast("Callable[..., Source]", getattr(importlib.import_module(module), function))
+    return cast("Builder", getattr(importlib.import_module(module), function))
 
 
 def serve(stream: BinaryIO, pipe: Pipe, table: Mapping[str, str]) -> None:
     """Read frames until the daemon closes the pipe, and answer them; this thread asks, another one listens."""
     asks: queue.SimpleQueue[wire.ToWorker] = queue.SimpleQueue()
-    threading.Thread(target=listen, args=(stream, asks), name="listen", daemon=True).start()
+    try:
+        threading.Thread(target=listen, args=(stream, asks), name="listen", daemon=True).start()
+    except RuntimeError as error:  # one line in place of a trace; the daemon begins another worker, later and later
+        log.error("%s (limits: ulimit -u, TasksMax, memory), so this worker ends", error)  # noqa: TRY400 - no trace is needed
+        return
     worker: Worker | None = None
     while True:
         frame = asks.get()  # ends with the process: `listen` leaves it when the pipe closes

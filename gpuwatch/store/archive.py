@@ -204,7 +204,7 @@ class Archive:
         if self._database.path is None:
             return None
         space = os.statvfs(self._database.path.parent)
-        return min(DEFAULT_CAP, int(space.f_blocks * space.f_frsize * DEFAULT_SHARE))
+        return usual(space.f_blocks * space.f_frsize)
 
     def _prune(self, connection: Connection) -> None:
         """Delete the targets that have no row any more, and forget those that are not there now."""

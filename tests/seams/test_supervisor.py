@@ -25,6 +25,7 @@ from tests.fakes.until import PATIENCE, SLOWER, until
 from tests.fakes.written import Written
 
 RESTARTS = own.COLLECTOR_RESTARTS
+TOO_MUCH = 1 << 46  # bytes for the stack of a thread: there is none to be had
 
 
 @pytest.fixture
@@ -239,6 +240,21 @@ def test_a_full_queue_drops_the_oldest_and_is_counted(scene: Scene) -> None:
     gate.set()
     assert (queue.target.labels, queue.values) == ({"queue": "gpuwatch-test"}, {own.QUEUE_DROPPED: 500.0})
     until(lambda: scene.came)
+
+
+def test_a_worker_that_no_thread_can_listen_to_is_replaced_once_there_is_one(scene: Scene) -> None:
+    def spawn(name: str) -> Process:
+        threading.stack_size(0 if scene.stage.children else TOO_MUCH)
+        return scene.stage.spawn(name)
+
+    try:
+        crew = scene.supervisor("alpha", patience=Patience(deadline=3, start=3, grace=0.1, first=0.01, limit=0.5), spawn=spawn)
+        until(lambda: len(scene.stage.children) == 2)
+        crew.ask(Tier.FAST)
+        until(lambda: scene.came)
+    finally:
+        threading.stack_size(0)
+    assert scene.stage.children[0].poll() == -signal.SIGKILL
 
 
 def test_stop_ends_a_worker_that_hangs(scene: Scene) -> None:

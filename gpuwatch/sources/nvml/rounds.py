@@ -61,7 +61,7 @@ class Round:
 
         with self._done:
             self._pending.add(name)
-        if not lane.submit(run):  # closed meanwhile, since its GPU was given up or opened on another: the next round knows
+        if not lane.submit(run):  # closed, as its GPU was given up or opened anew, or no thread to be had: the next round
             self.finish(name)
 
     def finish(self, name: str) -> None:
