@@ -12,7 +12,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
@@ -149,13 +148,14 @@ class Running:
 
     def until(self, is_true: Callable[[Page], object], seconds: float = PATIENCE) -> Page:
         """Scrape until the page is as wanted, and return it."""
-        end = time.monotonic() + seconds
-        while True:
-            page = self.page()
-            if is_true(page):
-                return page
-            assert time.monotonic() < end, f"not within {seconds} s; the log:\n{self.said()}\nthe page:\n{page.text[-3000:]}"
-            time.sleep(0.1)
+        pages: list[Page] = []
+
+        def came() -> object:
+            pages[:] = [self.page()]
+            return is_true(pages[0])
+
+        until(came, seconds, lambda: f"; the log:\n{self.said()}\nthe page:\n{pages[0].text[-3000:]}")
+        return pages[0]
 
     def said(self) -> str:
         """Return its log."""

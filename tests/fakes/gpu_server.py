@@ -190,13 +190,14 @@ class GpuServer:
 
     def wait_message(self, is_it: Callable[[dict[str, Any]], object], seconds: float = PATIENCE) -> dict[str, Any]:
         """Wait for a message that is as wanted."""
-        end = time.monotonic() + seconds
-        while True:
-            for message in self.messages():
-                if is_it(message):
-                    return message
-            assert time.monotonic() < end, f"no such message within {seconds} s: {self.messages()}\n{self.daemon.said()}"
-            time.sleep(0.05)
+        found: list[dict[str, Any]] = []
+
+        def came() -> bool:
+            found[:] = filter(is_it, self.messages())
+            return bool(found)
+
+        until(came, seconds, lambda: f"{self.messages()}\n{self.daemon.said()}")
+        return found[0]
 
     def __enter__(self) -> "GpuServer":
         self.daemon.start()

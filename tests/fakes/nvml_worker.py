@@ -22,7 +22,7 @@ from gpuwatch.model.quantity import Duration
 from gpuwatch.model.reading import Absence, Fault, Reading, Tier
 from gpuwatch.sources import wire
 from tests.fakes.nvml import FakeNvml
-from tests.fakes.until import LONGEST, PATIENCE, SHORTEST
+from tests.fakes.until import PATIENCE, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -160,15 +160,16 @@ class NvmlWorker:
 
     def until(self, tier: Tier, holds: Callable[[Round], bool], seconds: float = PATIENCE) -> Round:
         """Ask again and again until a round is as wanted, less and less often."""
-        end, pause = time.monotonic() + seconds, SHORTEST
-        while True:
-            answers = self.ask(tier)
+        answers: list[Round] = []
+
+        def came() -> bool:
+            answers[:] = [self.ask(tier)]
             with contextlib.suppress(KeyError):  # a round may say nothing of what takes its time
-                if holds(answers):
-                    return answers
-            time.sleep(pause)
-            pause = min(pause * 1.5, LONGEST)
-            assert time.monotonic() < end, f"it never came: {[one.fault for one in answers.readings]} {self.log()}"
+                return holds(answers[0])
+            return False
+
+        until(came, seconds, lambda: f": {[one.fault for one in answers[0].readings]} {self.log()}")
+        return answers[0]
 
     def survey(self) -> Round:
         """Return the first normal round that says how the driver is: where it takes longer than a period, that is a later one."""

@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -178,9 +179,9 @@ def talk(served: Served, *parts: bytes) -> bytes:
 
 def until(holds: Callable[[], bool], seconds: float = PATIENCE) -> bool:
     """Wait for a condition; False when the time is up."""
-    deadline = time.monotonic() + seconds
+    deadline, never = time.monotonic() + seconds, threading.Event()
     while not holds():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.005)
+        never.wait(0.005)
     return True

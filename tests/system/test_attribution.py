@@ -56,6 +56,8 @@ class Lab:
         if people:
             until(lambda: self.known("process_gpu", job="aoi-infer-2")[0]["info"].get("user") == "root")
             self.server.daemon.until(lambda page: page.all("gpuwatch_user_gpu_held_seconds_total", user="bob"))
+        until(lambda: {"memory_bytes", "utilization_ratio"} <= self.known("process_gpu", pid="4711")[0]["values"].keys())
+        until(lambda: all("cpu_allowed_cores" in job["values"] for job in self.known("job", scheduler="docker")))
         return self.server.daemon.until(lambda page: page.all("gpuwatch_job_gpu_held_seconds_total", job="aoi-infer-2"))
 
     def said_by(self, command: str) -> str:

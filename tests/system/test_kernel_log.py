@@ -35,9 +35,8 @@ def test_over_a_restart_an_xid_is_counted_once_and_what_was_overwritten_meanwhil
         file.write(stamped(50, f"NVRM: Xid (PCI:{place}): 31, pid=812, name=python3, Ch 00000008"))
     with server:
         server.daemon.wait_ready()
-        until(lambda: count(31) == 1)
-        assert (count(79), count(43)) == (1, 1)
-        assert server.daemon.page().value("gpuwatch_kernel_log_lost_total") == 30
+        until(lambda: (count(31), count(79), count(43)) == (1, 1, 1))
+        server.daemon.until(lambda page: page.value("gpuwatch_kernel_log_lost_total") == 30)
 
 
 def test_a_kernel_log_that_is_missing_is_said_and_leaves_the_host_ready(tmp_path: Path) -> None:

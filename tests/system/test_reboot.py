@@ -19,7 +19,7 @@ from tests.fakes import badfs
 from tests.fakes.badfs import BadFiles
 from tests.fakes.gpu_server import GpuServer
 from tests.fakes.receiver import Receiver
-from tests.fakes.until import PATIENCE
+from tests.fakes.until import PATIENCE, until
 from tests.fakes.wall import WrongClock, build
 
 RULE = "host_rebooted_unexpectedly"
@@ -63,10 +63,17 @@ def until_told(server: GpuServer) -> dict[str, str]:
 
 
 def crashes(server: GpuServer) -> list[str]:
-    """Return the crashes among the stored events, once the page counts one."""
+    """Return the crashes among the stored events, once the page counts one and it is on the disk."""
     server.daemon.until(lambda page: page.value("gpuwatch_kernel_events_total", event="crash") == 1)
-    found = json.loads(server.daemon.get("/api/v1/events")[1])["events"]
-    return [event["words"] for event in found if event["kind"] == "crash"]
+    found: list[str] = []
+
+    def written() -> bool:
+        events = json.loads(server.daemon.get("/api/v1/events")[1])["events"]
+        found[:] = [event["words"] for event in events if event["kind"] == "crash"]
+        return bool(found)
+
+    until(written)
+    return found
 
 
 def is_quiet(server: GpuServer) -> None:

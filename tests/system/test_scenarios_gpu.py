@@ -122,8 +122,8 @@ class Night:
         server.nvml.show(OTHERS)
         server.reboot()
         with server:
-            page = server.wait_up(7)
-            assert page.value("gpuwatch_gpu_up", uuid=self.uuid) == 0
+            server.wait_up(7)
+            server.daemon.until(lambda page: page.value("gpuwatch_gpu_up", uuid=self.uuid) == 0)
             page = server.daemon.until(lambda page: len(page.all("gpuwatch_gpu_utilization_ratio")) == 7)
             indexes = {labels["uuid"]: labels["gpu"] for labels, _ in page.all("gpuwatch_gpu_utilization_ratio")}
             assert indexes == {server.nvml.uuid(card): str(index) for index, card in enumerate(OTHERS)}

@@ -194,6 +194,7 @@ def as_nobody(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]
 def test_every_user_of_the_host_may_read(open_folder: Path) -> None:
     with Running(open_folder, config="[sources.simulated]\nenabled = true") as daemon:
         daemon.wait_ready()
+        daemon.until(lambda page: [value for _, value in page.all("gpuwatch_gpu_up")] == [1] * 8)
         status = as_nobody("status", "--socket", str(daemon.socket))
         assert (status.returncode, status.stderr) == (0, "")
         assert "8 of 8 up" in status.stdout

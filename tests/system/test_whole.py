@@ -65,7 +65,7 @@ def test_prometheus_sees_one_gpu_drop_out_and_seven_stay(whole: Whole) -> None:
 def test_prometheus_has_the_numbers_of_this_host(whole: Whole) -> None:
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     size = int(next(line for line in lines if line.startswith("MemTotal:")).split()[1]) * 1024
-    assert whole.number("gpuwatch_host_memory_size_bytes") == size
+    until(lambda: whole.number("gpuwatch_host_memory_size_bytes") == size)
     until(lambda: (whole.number("gpuwatch_host_memory_available_bytes") or 0) > 0)
     until(lambda: whole.number("sum(increase(gpuwatch_host_cpu_seconds_total[30s])) > 0") is not None)
     until(lambda: (whole.number("count(gpuwatch_filesystem_size_bytes)") or 0) > 0)
