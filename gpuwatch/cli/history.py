@@ -13,6 +13,7 @@ example: gpuwatch history temperature_celsius --since "2024-05-01 14:00" --until
 
 import argparse
 import json
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlencode
 
@@ -31,7 +32,7 @@ from gpuwatch.model.quantity import BYTES
 PLACE = "gpuwatch history"
 ROWS = 400  # of a table, unless more are asked for
 COLUMNS = 12  # of a table
-WIDTH = 24  # characters of a heading
+WIDTH, ROOM = 24, 120  # characters of a heading at least, and of all together where they may be longer
 DIGITS = 6  # of the largest number of a column
 PLAIN = {**ask.WRONG, 404: CALLERS_MISTAKE, 503: NOT_REACHABLE}  # answers whose words are for whoever asks
 NOTHING = "-"
@@ -130,13 +131,14 @@ def table(columns: Sequence[Line], found: HistoryDocument) -> Iterator[str]:
     unit = f" in {first.unit}" if first.unit else ""
     yield printable(f"{first.subject}.{first.metric}{of}{unit}, {first.keep} of {found.step:g} s{spread}", 400)
     headings = [heading(one, columns) for one in columns]
-    rows: dict[float, list[str]] = {}
+    rows: dict[float, list[str]] = {at: [NOTHING] * len(columns) for at in moments(columns, found.step)}
     for place, one in enumerate(columns):
         form = Form([number for _, *numbers in one.points for number in numbers if number is not None], one.unit)
         for at, *numbers in one.points:
             if at is None or len(numbers) not in {1, 3}:
                 raise ValueError("a point without a time, or neither of one value nor of a value and its bounds")
-            rows.setdefault(at, [NOTHING] * len(columns))[place] = written(numbers, form, alone=len(columns) == 1)
+            if numbers != [None]:
+                rows[at][place] = written(numbers, form, alone=len(columns) == 1)
     widths = [max(len(text), *(len(row[place]) for row in rows.values())) for place, text in enumerate(headings)]
     times = {at: stamp(at) for at in rows}
     wide = max(19, *map(len, times.values()))
@@ -149,13 +151,31 @@ def table(columns: Sequence[Line], found: HistoryDocument) -> Iterator[str]:
     yield from (text for _, text in sorted(lines, key=lambda pair: pair[0]))
 
 
+def moments(columns: Sequence[Line], step: float) -> list[float]:
+    """Return the time of every line: of each value, and of each gap that no line of another column stands in."""
+    times = sorted({at for one in columns for at, *numbers in one.points if at is not None and numbers != [None]})
+    for gap in sorted({at for one in columns for at, *numbers in one.points if at is not None and numbers == [None]}):
+        place = bisect_left(times, gap)
+        if all(abs(at - gap) > step / 2 for at in times[max(0, place - 1) : place + 1]):
+            times.insert(place, gap)
+    return times
+
+
 def heading(one: Line, columns: Sequence[Line]) -> str:
-    """Return what a column is of: its GPU or its first labels, and the member of the family where several are shown."""
-    labels = {name: value for name, value in one.labels.items() if name != "uuid" and value}
-    words = [called(name, value) for name, value in labels.items()]
-    if any(other.metric != one.metric for other in columns):
-        words += one.members.values()
-    return printable(" ".join(words) or one.key or one.subject, WIDTH)
+    """Return what a column is of: its GPU or its labels, and the member of the family, as far as the columns differ in it.
+
+    The member comes first: where there are many columns and little room, it is what tells two of one thing apart.
+    """
+    differ = [
+        name
+        for name, value in one.labels.items()
+        if name != "uuid" and value and (len(columns) == 1 or any(other.labels.get(name) != value for other in columns))
+    ]
+    words = list(one.members.values()) if any(other.metric != one.metric for other in columns) else []
+    words += [called(name, one.labels[name]) for name in differ]
+    if not words:
+        words = [called(name, value) for name, value in one.labels.items() if name != "uuid" and value]
+    return printable(" ".join(words) or one.key or one.subject, max(WIDTH, ROOM // len(columns)))
 
 
 def called(name: str, value: str) -> str:
