@@ -54,9 +54,32 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "api_mismatch": "reboot, or reload the NVIDIA modules; then hold their packages",
         "nouveau": "blacklist nouveau (or nova_core) and install NVIDIA's driver, if this host is meant for CUDA",
         "oom_kill": "fewer or smaller processes, or a higher limit",
+        "oom_suspected": "a smaller batch or model; see what else was on the GPU",
+        "access_lost": "restart the container; give its GPUs by CDI, or keep systemd from writing its device rules anew",
+        "soft_lockup": "look what the CPU was stuck in; again: update kernel and driver, or reboot",
         "hung_task": "look what it waits for; a hung driver needs a reboot",
+        "kernel_oops": "save the log, reboot at a quiet moment; then update the kernel, or the module that is named",
+        "segfault": "a fault of the program or its library, not of the GPU; again after an upgrade: do the versions fit?",
+        "file_limit": "raise fs.file-max or the limit of the service, or find the program that leaves files open",
+        "mce": "run the vendor's memory and CPU test; uncorrected ones: drain the host",
+        "cpu_throttle": "look at CPU cooling, fans and room: a slow CPU starves the GPUs",
+        "overheated": "let it cool down; look at fans, air path and room before it works again",
+        "crash": "read what the kernel left (pstore, kdump); again: power supply, memory, driver, in this order",
+        "nvme_timeout": "look at its SMART data and temperature; reseat it; again: replace it",
         "nvme_disabled": "replace the disk; its data are out of reach",
+        "io_error": "look at the SMART data of this disk and its cable; save its data",
+        "raid_failure": "replace the member that failed (/proc/mdstat, mdadm --detail, zpool status) before another one does",
         "fs_readonly": "check disk and file system before it is mounted again",
+        "fs_error": "save its data, then check it unmounted (fsck, xfs_repair, btrfs scrub); look at its disk",
+        "nfs_timeout": "look at the server and the network to it; jobs that use it wait",
+        "not_resumed": "see what the driver says (dmesg), load it, then: gpuwatch resume",
+    }
+)
+# An SXid by the word in its line: 20009 and 28002 are the common ones of a bad link.
+SWITCH: Mapping[str, str] = MappingProxyType(
+    {
+        "yes": "drain; reset all GPUs and switches together, or reboot; again: have the NVLink tray or cable replaced",
+        "no": "the link goes on; again on the same link: reset all GPUs together, then have its tray or cable looked at",
     }
 )
 # no_driver by what the line says of why: what it is called, and what to do.
@@ -77,6 +100,9 @@ NO_DRIVER: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
     }
 )
+
+
+UNTOLD = "see why the module does not load: dmesg, modprobe nvidia, dkms status"
 
 
 def is_recovery(event: Event) -> bool:
@@ -110,10 +136,12 @@ def title(event: Event) -> str:
     return label(event) if event.kind == "sxid" else KINDS[event.kind].help.rstrip(".")
 
 
-def action(kind: str, code: int | None, why: str = "") -> str:
-    """Return what to do about a cause; `why` is the fact of that name."""
+def action(kind: str, code: int | None, facts: Mapping[str, str]) -> str:
+    """Return what to do about a cause, by what its line says of it."""
     if kind == "no_driver":
-        return NO_DRIVER[why][1] if why in NO_DRIVER else ""
+        return NO_DRIVER.get(facts.get("why", ""), ("", UNTOLD))[1]
+    if kind == "sxid":
+        return SWITCH.get(facts.get("fatal", ""), SWITCH["no"])
     return xid(code).action if kind == "xid" and code is not None else ACTIONS.get(kind, "")
 
 

@@ -99,7 +99,7 @@ class Story(msgspec.Struct, kw_only=True):
         """What to do: what the driver wants first."""
         wanted = causes.RECOVERIES.get(self.recovery)
         is_contained_ecc = self.label in UNCORRECTABLE and is_contained(self.tallies)
-        remedy = causes.action("xid", 94) if is_contained_ecc else causes.action(self.kind, self.code, self.facts.get("why", ""))
+        remedy = causes.action("xid", 94, {}) if is_contained_ecc else causes.action(self.kind, self.code, self.facts)
         parts = [f"the driver asks for: {wanted}" if wanted else "", remedy, self.suspicion]
         return "; ".join(part for part in parts if part)
 
