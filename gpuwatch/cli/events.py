@@ -8,7 +8,8 @@ A time is how long ago (6h, 7d), a date in this host's time zone ("2024-05-01 14
 seconds since 1970; of an hour that comes twice in autumn the first is meant, and lines of both have their offset.
 
 Exit code 0: fine; 1: a log tells of something that needs a person; 2: a wrong option or file, such as one in which no line is of
-a kernel log, or a log with errors of the driver of which none can be read; 3: no daemon answers, or it cannot read its history.
+a kernel log (an empty file is a quiet one, empty standard input is not), or one with errors of the driver of which none can be
+read; 3: no daemon answers, or it cannot read its history.
 
 example: gpuwatch events --since 24h
 example: dmesg | gpuwatch events --file -
@@ -55,6 +56,12 @@ PACKED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (  # by the
     (re.compile(rb"\x1f\x8b"), gzip.open),
     (re.compile(rb"BZh[1-9]"), bz2.open),
     (re.compile(rb"\xfd7zXZ\0"), lzma.open),
+)
+STRANGE: tuple[tuple[bytes, str], ...] = (  # packed by what Python does not read: the command that does
+    (b"\x28\xb5\x2f\xfd", "zstdcat"),
+    (b"\x04\x22\x4d\x18", "lz4cat"),
+    (b"PK\x03\x04", "unzip -p"),
+    (b"LPKSHHRH", "journalctl --file"),
 )
 
 
@@ -133,7 +140,7 @@ def of_file(args: argparse.Namespace) -> int:
         return CALLERS_MISTAKE
     if errors.unknown:
         print(f"{PLACE}: no line of a kernel log was recognised in {printable(args.file)}", file=sys.stderr)
-        return 0 if errors.is_empty else CALLERS_MISTAKE
+        return 0 if errors.is_empty and args.file != "-" else CALLERS_MISTAKE  # who knows what became of the command before us
     return int(any(story.severity is not Severity.INFO for story in stories))
 
 
@@ -222,6 +229,8 @@ def unpacked(file: BinaryIO) -> BinaryIO:
     """Return what is in a packed file, or the file."""
     buffer = file if isinstance(file, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", file))
     start = buffer.peek(LONGEST)
+    if (command := next((one for head, one in STRANGE if buffer.peek(len(head)).startswith(head)), None)) is not None:
+        raise ConfigError("--file", "", f"it is packed in a way that is not read here: {command} FILE | {PLACE} --file -")
     unpack = next((one for pattern, one in PACKED if pattern.match(start)), None)
     return buffer if unpack is None else cast("BinaryIO", unpack(buffer))
 

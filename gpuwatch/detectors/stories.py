@@ -309,4 +309,6 @@ def retold(events: Iterable[Event]) -> list[Story]:
         for story in chronicle.open:
             if story.is_news:
                 weigh(chronicle, story, ())
+    for story in told:  # by now it is known what came before each, in whatever order the log tells it
+        weigh(chronicle, story, ())
     return told

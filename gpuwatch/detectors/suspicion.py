@@ -52,8 +52,8 @@ def note(past: Past, thing: str, label: str, event: Event, boot: str) -> None:  
 
 
 def within(past: Past, place: str, now: float, window: float) -> list[Occasion]:
-    """Return the occasions of that time."""
-    return [one for one in past.get(place, ()) if abs(now - one.last) <= window]
+    """Return the occasions of that time, up to now: a journal may tell of the newest boot first."""
+    return [one for one in past.get(place, ()) if one.began <= now + APART and now - one.last <= window]
 
 
 def apart(found: Collection[Occasion]) -> int:

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import os
@@ -219,6 +220,25 @@ def test_a_packed_log_that_is_damaged_is_a_wrong_file(
     log.write_bytes(whole[:middle] if damage == "cut" else whole[:middle] + bytes(255 - one for one in whole[middle:]))
     assert main(["events", "--file", str(log)]) == 2
     assert capsys.readouterr().err.startswith(f"gpuwatch events: --file: {log}: ")
+
+
+def test_empty_standard_input_is_no_quiet_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`dmesg` that is not allowed prints nothing, too."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert main(["events", "--file", "-"]) == 2
+    assert "no line of a kernel log was recognised" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("start", "command"), [(b"\x28\xb5\x2f\xfd", "zstdcat"), (b"LPKSHHRH", "journalctl --file"), (b"PK\x03\x04", "unzip -p")]
+)
+def test_what_is_packed_otherwise_is_refused_with_the_command_that_reads_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], start: bytes, command: str
+) -> None:
+    log = tmp_path / "kern.log.zst"
+    log.write_bytes(start + bytes(range(256)))
+    assert main(["events", "--file", str(log)]) == 2
+    assert f"{command} FILE | gpuwatch events --file -" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("start", [b"BZ", b"BZh0", b"\xfd7", b"\xfd7zXZ"])
