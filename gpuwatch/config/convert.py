@@ -1,5 +1,6 @@
 """A table of TOML -> its struct, key by key: every error names the file, the key, what was found and what was expected."""
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
@@ -14,7 +15,9 @@ from gpuwatch.model.quantity import Duration, Size, duration, size
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-SECRETIVE = "receivers"  # no value under a key with this in its name is shown
+SECRETIVE = "receivers"  # of a key with this in its name no value is shown that may be a secret, wherever it was put
+OPEN = ("kind", "min_severity", "send_resolved", "pace", "receivers")  # the keys that are meant to hold none
+HARMLESS = re.compile(r"[a-z]{0,12}|\d{1,5}(?:\.\d+)?[a-z]{0,2}|True|False")  # a short word or a number: no address, no token
 
 
 def convert(table: Mapping[str, Any], kind: type[T], origin: Mapping[str, Path], main: str, head: str = "") -> T:
@@ -70,7 +73,7 @@ def words_of(hint: object) -> list[str]:
 
 def among(words: list[str], value: object, name: str) -> str:
     """Say which words a field takes and what was found; in a receiver that is hinted at only where it is close to a word."""
-    near = hint(value, words) if isinstance(value, str) else ""
+    near = hint(value, words) if isinstance(value, str) and value != "none" else ""  # "none" is like "name" in letters alone
     return f"expected one of {', '.join(words)}, found {shown(value, name)}{near}"
 
 
@@ -87,11 +90,13 @@ def from_text(kind: type, value: object) -> Duration | Size:
 def shown(value: object, name: str = "") -> str:
     """Return a found value as TOML would write it, short; only its kind where it may be a secret.
 
-    That is all in a table or an array, all of a receiver, and the address of a database server or exporter, wherever it was put.
+    That is all in a table or an array, of a receiver what may be an address or a token, and the address of a database server
+    or exporter, wherever it was put.
     """
     if isinstance(value, (dict, list)):
         return "a table" if isinstance(value, dict) else "an array"
-    if name in {"store", "store.url", "sources.dcgm.url"} or SECRETIVE in name:
+    is_open = name.rpartition(".")[2].partition("[")[0] in OPEN and HARMLESS.fullmatch(str(value)) is not None
+    if name in {"store", "store.url", "sources.dcgm.url"} or (SECRETIVE in name and not is_open):
         return "text" if isinstance(value, str) else "a value that is no text"
     text = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.config import Config, ConfigError, Route, convert
+from gpuwatch.config import Config, ConfigError, Route, convert, shown
 from gpuwatch.model.alert import Incident, Severity
 from gpuwatch.model.naming import SEVERITIES, Naming, no_severity
 from gpuwatch.model.nearest import advice
@@ -95,7 +95,9 @@ def one(table: Mapping[str, Any], place: str, head: str) -> Channel:
     if kind is None:
         raise ConfigError(place, f"{head}kind", f"is missing; known are {', '.join(sorted(RECEIVERS))}")
     if not isinstance(kind, str) or kind not in RECEIVERS:
-        raise ConfigError(place, f"{head}kind", f"is not a kind of receiver{advice(str(kind), RECEIVERS)}")
+        raise ConfigError(
+            place, f"{head}kind", f"expected a kind of receiver, found {shown(kind, f'{head}kind')}{advice(str(kind), RECEIVERS)}"
+        )
     for name in SECRETS:
         if not isinstance(table.get(name, ""), str):
             raise ConfigError(place, f"{head}{name}", "expected text in quotes")  # the value found is a secret
@@ -104,7 +106,7 @@ def one(table: Mapping[str, Any], place: str, head: str) -> Channel:
     if not keys.name.strip():
         raise ConfigError(place, f"{head}name", "is empty; it is what routes and messages call this receiver")
     if keys.pace < 0 or keys.pace > 3600:
-        raise ConfigError(place, f"{head}pace", "expected at most 1h between two messages")
+        raise ConfigError(place, f"{head}pace", f"expected at most 1h between two messages, found {keys.pace:g} s")
     try:
         options = receiver.configure(keys)
         tls = trust(options)
@@ -139,7 +141,11 @@ def check_route(route: Route, channels: Mapping[str, Channel], place: str, head:
     """Refuse receivers that do not exist, and what no alert can be: such a route would tell nobody."""
     for index, name in enumerate(route.receivers):
         if name not in channels:
-            raise ConfigError(place, f"{head}receivers[{index}]", f"is not the name of a receiver{advice(name, channels)}")
+            raise ConfigError(
+                place,
+                f"{head}receivers[{index}]",
+                f"expected the name of a receiver, found {shown(name)}{advice(name, channels)}",
+            )
     for key, value in (("min_severity", route.min_severity), ("match.severity", route.match.get("severity", "warning"))):
         if value not in SEVERITIES:
             raise ConfigError(place, f"{head}{key}", no_severity(value))

@@ -104,7 +104,6 @@ class Store:
         )
         self._reader: Engine = self._history.reader()
         self._askers = threading.BoundedSemaphore(ASKERS)
-        self._saving = threading.Lock()
 
     def claim(self) -> None:
         """Take the files for this process, for as long as it lives; raises LockedError where another daemon uses them.
@@ -181,9 +180,7 @@ class Store:
 
     def save_state(self, name: str, version: int, blob: bytes) -> Ticket:
         """Keep a room's state by name, in the alert memory, and what it has recorded until the history has written that."""
-        with self._saving:  # of two who save, the later one must not leave the earlier's
-            if self._memory.adopted and (unwritten := self._events.unwritten()) is not None:
-                self._memory.save(happenings.STATE, happenings.VERSION, unwritten)
+        self._events.keep(lambda unwritten: self._memory.save(happenings.STATE, happenings.VERSION, unwritten))
         ticket = self._memory.save(name, version, blob)
         self._writer.wake()
         return ticket

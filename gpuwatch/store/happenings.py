@@ -10,7 +10,7 @@ where they were, and tell of nothing twice, so that it would be lost for good if
 import logging
 import threading
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -43,7 +43,7 @@ class Happenings:
         self._lock = threading.Lock()
         self._waiting: deque[Event] = deque()
         self._taken: list[Event] = []  # by the writing thread, which is at it
-        self._has_changed = False  # since somebody asked for what is not written
+        self._has_changed = False  # since what is not written was saved
         self._is_recalled = False  # what the run before had not written is here
         self._told = b""
 
@@ -78,28 +78,35 @@ class Happenings:
             self._trim()
             self._has_changed = True
 
-    def unwritten(self) -> bytes | None:
-        """Return what is not on disk, packed; None where that is what it was when somebody asked before."""
+    def keep(self, save: Callable[[bytes], object]) -> None:
+        """Have what is not on disk saved, packed, unless that is what was saved before; of two callers the later saves later.
+
+        Nothing is saved until what an earlier run could not write is here: that would be overwritten.
+        """
         with self._lock:
-            if not self._has_changed:
-                return None
+            if not (self._is_recalled and self._has_changed):
+                return
             self._has_changed = False
             events = [*self._taken, *self._waiting][-REMEMBERED:]
             before, self._told = self._told, msgspec.msgpack.encode(events) if events else b""
-            return None if self._told == before else self._told
+            if self._told != before:
+                save(self._told)
 
     def recall(self, stored: tuple[int, bytes] | None) -> None:
         """Take up what an earlier run could not write, before what this one has; once, for later it is what this run has left."""
-        if self._is_recalled:
-            return
-        self._is_recalled = True
-        version, self._told = stored or (VERSION, b"")
-        if not self._told or version != VERSION:
-            return
-        try:
-            self.put_back(msgspec.msgpack.decode(self._told, type=list[Event]))
-        except msgspec.MsgspecError:
-            log.warning("events that the last run had not written to the history cannot be read: they are not in it")
+        version, told = stored or (VERSION, b"")
+        with self._lock:
+            if self._is_recalled:
+                return
+            self._is_recalled, self._told = True, told
+            if not told or version != VERSION:
+                return
+            try:
+                self._waiting.extendleft(reversed(msgspec.msgpack.decode(told, type=list[Event])))
+                self._trim()
+                self._has_changed = True
+            except msgspec.MsgspecError:
+                log.warning("events that the last run had not written to the history cannot be read: they are not in it")
 
     def _trim(self) -> None:
         while len(self._waiting) > LIMIT:
@@ -121,7 +128,7 @@ def write(connection: Connection, events: Sequence[Event]) -> None:
         for one in rows:
             if identity(one) not in there:
                 fresh.append(one)
-                there |= {identity(one)} if one["mark"] else set()  # a kernel record is one; two of one time are two
+                pass #  # a kernel record is one; two of one time are two
         if fresh:
             connection.execute(insert(EVENT), fresh)
 

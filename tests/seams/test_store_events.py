@@ -3,6 +3,7 @@
 import math
 import shutil
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -160,29 +161,81 @@ def test_an_alert_memory_that_is_opened_anew_brings_back_nothing_of_this_run(mar
     queue = Happenings()
     queue.recall(None)
     queue.put([event(7, mark=mark)])
-    blob = queue.unwritten()
+    blob = saved(queue)
     assert blob is not None
     queue.recall((1, blob))
     assert queue.take() == [event(7, mark=mark)]
 
 
+@pytest.mark.parametrize("mark", ["boot:7", ""])
+def test_what_waits_while_both_files_refuse_is_in_the_history_once(opened: Home, tmp_path: Path, mark: str) -> None:
+    store = opened()
+    run(store)
+    held = {name: sqlite3.connect(tmp_path / name, isolation_level=None) for name in ("gpuwatch.db", "state.db")}
+    held["gpuwatch.db"].execute("BEGIN IMMEDIATE")
+    store.record([event(7, mark=mark)])
+    assert store.save_state("detector.events", 1, b"has told it").wait(PATIENCE)
+    held["state.db"].execute("BEGIN IMMEDIATE")
+    ticket = store.save_state("detector.events", 1, b"and more")
+    until(lambda: {"history", "alert"} <= set(store.problem().split()))
+    held["state.db"].close()
+    assert ticket.wait(PATIENCE)  # it was opened anew
+    held["gpuwatch.db"].close()
+    store.record([event(8)])
+    until(lambda: store.events(0, math.inf)[-1:] == [event(8)])
+    assert store.events(0, math.inf) == [event(7, mark=mark), event(8)]
+
+
+def saved(queue: Happenings) -> bytes | None:
+    """Return what is saved now of a queue, None for nothing."""
+    found: list[bytes] = []
+    queue.keep(found.append)
+    return found[0] if found else None
+
+
+def test_of_two_that_save_at_once_the_later_one_saves_what_is_newer() -> None:
+    queue, found = Happenings(), list[bytes]()
+    queue.recall(None)
+
+    def later() -> None:
+        queue.put([event(2)])
+        queue.keep(found.append)
+
+    other = threading.Thread(target=later)
+
+    def slowly(blob: bytes) -> None:
+        other.start()
+        other.join(0.3)  # by then it would have overtaken us
+        found.append(blob)
+
+    queue.put([event(1)])
+    queue.keep(slowly)
+    other.join(PATIENCE)
+    assert [msgspec.msgpack.decode(blob, type=list[Event]) for blob in found] == [[event(1)], [event(1), event(2)]]
+
+
 def test_what_waits_is_kept_with_the_next_state_alone_and_once() -> None:
     queue = Happenings()
-    assert queue.unwritten() is None
+    assert saved(queue) is None
+    queue.put([event(0)])
+    assert saved(queue) is None  # what an earlier run has left is not read yet
+    assert queue.take() == [event(0)]
+    queue.written()
+    queue.recall(None)
     queue.put([event(1)])
     queue.take()
-    (one, again) = queue.unwritten(), queue.unwritten()
+    (one, again) = saved(queue), saved(queue)
     assert (msgspec.msgpack.decode(one or b"", type=list[Event]), again) == ([event(1)], None)
     queue.put([event(2)])
     queue.written()
-    assert msgspec.msgpack.decode(queue.unwritten() or b"", type=list[Event]) == [event(2)]
+    assert msgspec.msgpack.decode(saved(queue) or b"", type=list[Event]) == [event(2)]
     queue.take()
     queue.written()
-    assert (queue.unwritten(), queue.unwritten()) == (b"", None)
+    assert (saved(queue), saved(queue)) == (b"", None)
     queue.put([event(3)])
     queue.take()
     queue.written()
-    assert queue.unwritten() is None  # it was on disk before anybody asked
+    assert saved(queue) is None  # it was on disk before anybody asked
 
 
 def test_a_full_queue_drops_the_oldest_and_counts() -> None:

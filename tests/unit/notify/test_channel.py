@@ -75,9 +75,9 @@ def test_no_repr_shows_a_secret() -> None:
     ("table", "key", "problem"),
     [
         (without(receiver(), "kind"), "kind", "is missing; known are webhook"),
-        (receiver(kind="webhok"), "kind", "is not a kind of receiver; did you mean webhook?"),
-        (receiver(kind="pigeon"), "kind", "is not a kind of receiver; known are webhook"),
-        (receiver(kind=["webhook"]), "kind", "is not a kind of receiver; did you mean webhook?"),
+        (receiver(kind="webhok"), "kind", 'expected a kind of receiver, found "webhok"; did you mean webhook?'),
+        (receiver(kind="pigeon"), "kind", 'expected a kind of receiver, found "pigeon"; known are webhook'),
+        (receiver(kind=["webhook"]), "kind", "expected a kind of receiver, found an array; did you mean webhook?"),
         (without(receiver(), "name"), "name", "is missing, and it is required"),
         (receiver(name="  "), "name", "is empty; it is what routes and messages call this receiver"),
         (receiver(urll=URL), "urll", "is not a known key; did you mean url?"),
@@ -100,10 +100,10 @@ def test_no_repr_shows_a_secret() -> None:
         (
             receiver(min_severity="warn"),
             "min_severity",
-            "expected one of info, warning, critical, found text; did you mean warning?",
+            'expected one of info, warning, critical, found "warn"; did you mean warning?',
         ),
-        (receiver(send_resolved="no"), "send_resolved", "expected true or false, found text"),
-        (receiver(pace="2h"), "pace", "expected at most 1h between two messages"),
+        (receiver(send_resolved="no"), "send_resolved", 'expected true or false, found "no"'),
+        (receiver(pace="2h"), "pace", "expected at most 1h between two messages, found 7200 s"),
         (receiver(ca_file="/nowhere/ca.pem"), "ca_file", "cannot be read: No such file or directory"),
     ],
 )
@@ -215,12 +215,12 @@ def test_a_secret_in_a_closed_folder_says_so() -> None:
 
 def test_a_route_to_nobody_is_refused_with_the_nearest_name() -> None:
     found = refused(config(receiver(), routes=[Route(receivers=["onkall"])]))
-    assert found == ("routes[0].receivers[0]", "is not the name of a receiver; did you mean oncall?")
+    assert found == ("routes[0].receivers[0]", 'expected the name of a receiver, found "onkall"; did you mean oncall?')
 
 
 def test_a_route_without_any_receiver_configured_says_so() -> None:
     found = refused(config(routes=[Route(receivers=["oncall"])]))
-    assert found == ("routes[0].receivers[0]", "is not the name of a receiver; there is none")
+    assert found == ("routes[0].receivers[0]", 'expected the name of a receiver, found "oncall"; there is none')
 
 
 @pytest.mark.parametrize(
