@@ -128,7 +128,7 @@ def write(connection: Connection, events: Sequence[Event]) -> None:
         for one in rows:
             if identity(one) not in there:
                 fresh.append(one)
-                pass #  # a kernel record is one; two of one time are two
+                there |= {identity(one)} if one["mark"] else set()  # a kernel record is one; two of one time are two
         if fresh:
             connection.execute(insert(EVENT), fresh)
 
