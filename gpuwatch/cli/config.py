@@ -29,6 +29,7 @@ from gpuwatch.export import sockets, webconfig
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.naming import ALWAYS
+from gpuwatch.model.quantity import Duration, Size, in_units
 from gpuwatch.places import places
 from gpuwatch.rules.rule import Only, Rule, Step
 from gpuwatch.sources.simulated import scenario
@@ -93,9 +94,12 @@ def run(args: argparse.Namespace) -> int:
             print(f"warning: {words}", file=sys.stderr)
         print(f"the configuration is right: {', '.join(map(str, loaded.files)) or f'no file ({loaded.main}), all is default'}")
     else:
-        table = hidden(config.plain(loaded.config))
-        table["rules"] = {rule.name: numbers(rule) for rule in built.engine.rules.values()}
-        table["store"]["max_size"] = built.store.cap
+        table = hidden(config.written(loaded.config))
+        judged = built.engine.rules
+        every = [firing.rule for firing in built.naming.firings]
+        table["rules"] = {name: numbers(judged[name]) if name in judged else {"enabled": False} for name in every}
+        cap = built.store.cap
+        table["store"] |= {"max_size": None if cap is None else in_units(Size(cap)), "state": str(built.store.state)}
         print(json.dumps(table, indent=2, ensure_ascii=False))
     return 0
 
@@ -238,17 +242,26 @@ def numbers(rule: Rule) -> dict[str, Any]:
 
 
 def by_severity(steps: Sequence[Step]) -> dict[str, Any]:
-    """Return the numbers of each step as the configuration may set them; times in seconds."""
+    """Return the numbers of each step as the configuration may set them."""
     return {step.severity.value: of_step(step) for step in steps}
 
 
 def of_step(step: Step) -> dict[str, Any]:
     """Return the numbers of one step; `clear` by parameter where there are several."""
-    timing = {"for": step.timing.hold, "window": step.timing.window, "share": step.timing.share or 0.0}
-    shown: dict[str, Any] = {**step.parameters, **{name: value for name, value in timing.items() if value}}
-    if step.clear:
-        shown["clear"] = dict(step.clear) if len(step.parameters) > 1 else next(iter(step.clear.values()))
-    return {**shown, "clear_for": step.timing.clear_for}
+    timing = {"for": step.timing.hold, "window": step.timing.window, "clear_for": step.timing.clear_for}
+    shown: dict[str, Any] = {name: with_unit(value, step.units.get(name, "")) for name, value in step.parameters.items()}
+    shown |= {name: with_unit(value, "seconds") for name, value in timing.items() if value}
+    if step.timing.share is not None:
+        shown["share"] = step.timing.share
+    clear = {name: with_unit(value, step.units.get(name, "")) for name, value in step.clear.items()}
+    if clear:
+        shown["clear"] = clear if len(step.parameters) > 1 else next(iter(clear.values()))
+    return shown
+
+
+def with_unit(value: float, unit: str) -> float | str:
+    """Return a number as a file would have it."""
+    return in_units(Duration(value)) if unit == "seconds" else in_units(Size(value)) if unit == "bytes" else value
 
 
 def hidden(table: dict[str, Any]) -> dict[str, Any]:

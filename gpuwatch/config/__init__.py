@@ -21,7 +21,7 @@ from gpuwatch.config.options import Config, Gpu, Host, Http, Inventory, Paths, P
 from gpuwatch.config.section import ConfigError, Section
 from gpuwatch.config.sources import Dcgm, Jobs, Nvml, Probe, Simulated, Smart, Source, Sources
 from gpuwatch.model.pci import address_of, spelled
-from gpuwatch.model.quantity import Duration, Size
+from gpuwatch.model.quantity import Duration, Size, in_units
 from gpuwatch.places import Places
 
 __all__ = [
@@ -173,6 +173,12 @@ def read(path: Path) -> dict[str, Any]:
 def plain(config: Config) -> dict[str, Any]:
     """Return the configuration in force as plain data: seconds, bytes. Secrets are the caller's to hide."""
     table: dict[str, Any] = msgspec.to_builtins(config, enc_hook=as_number)
+    return table
+
+
+def written(config: Config) -> dict[str, Any]:
+    """Return the configuration in force as a file would have it, durations and sizes with their units; secrets and all."""
+    table: dict[str, Any] = msgspec.to_builtins(config, enc_hook=lambda value: in_units(cast("float", value)))
     return table
 
 

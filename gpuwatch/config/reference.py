@@ -8,7 +8,7 @@ import msgspec
 
 from gpuwatch.config.options import Config
 from gpuwatch.config.section import Least, Section
-from gpuwatch.model.quantity import BYTES, SECONDS, Duration, Size
+from gpuwatch.model.quantity import BYTES, SECONDS, Duration, Size, in_units
 
 ELSEWHERE = ("rules", "receivers")  # their rooms convert them, and have pages of their own
 NAMED = {"gpus": 'gpus."ADDRESS"'}  # tables whose name is the operator's
@@ -186,8 +186,7 @@ def amount(value: float) -> str:
     """Return a duration with the largest unit that it is a whole number of; a count as it is."""
     if not isinstance(value, Duration):
         return str(value)
-    unit, length = next((unit, length) for unit, length in reversed(SECONDS.items()) if value >= length and value % length == 0)
-    return f'"{value / length:.0f}{unit}"'
+    return f'"{in_units(value)}"'
 
 
 def kind_of(hint: Any) -> str:

@@ -29,6 +29,14 @@ def duration(text: str) -> Duration:
     return Duration(seconds)
 
 
+def in_units(value: float) -> str:
+    """Write a duration or a size as TOML has it, in the largest unit of which it is a whole number: "2m", "512MiB"."""
+    units = BYTES if isinstance(value, Size) else SECONDS
+    found = [(unit, length) for unit, length in units.items() if value >= length and value % length == 0]
+    unit, length = found[-1] if found else next(iter(units.items())) if isinstance(value, Size) else ("s", 1.0)
+    return f"{value / length:g}{unit}" if isinstance(value, Duration) else f"{int(value / length)}{unit}"
+
+
 def size(text: str) -> Size:
     """Convert "2GiB" and the like; raises ValueError saying what is expected."""
     found = SIZE.fullmatch(text)

@@ -201,6 +201,7 @@ def finish(step: Draft, until: Metric | None) -> Step:
         clears=clears,
         timing=timing,
         parameters=parameters,
+        units={name: found.unit for name, found in step.parameters.items() if found.unit},
         clear={name: level.value for name, level in step.clear.items()},
         fires=compiled(when),
         stays=compiled(clears),

@@ -25,6 +25,7 @@ class Step:
     clears: Condition
     timing: Timing
     parameters: Mapping[str, float]  # the numbers in force, for the text
+    units: Mapping[str, str] = field(default_factory=dict)  # of those that have one: seconds, bytes
     clear: Mapping[str, float] = field(default_factory=dict)  # by parameter: the level at which it is over, where it has its own
     fires: Callable[[Look], bool | None] = field(compare=False, repr=False)  # `when`, ready to run
     stays: Callable[[Look], bool | None] = field(compare=False, repr=False)  # `clears`, ready to run

@@ -79,7 +79,7 @@ class Store:
         self.ids = Ulid(clock)
         self._clock = clock
         self._history = Database(options.url, history_layout, machine, clock, synchronous="NORMAL")
-        file = self._state_file(options)
+        self.state = file = self._state_file(options)
         for key, path in (("store.url", self._history.path), ("store.state", file)):
             if path is not None and os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113 - Path's may raise
                 raise ConfigError("configuration", key, f"expected a file, {path} is none")

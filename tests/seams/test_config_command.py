@@ -10,6 +10,7 @@ import pytest
 
 from gpuwatch.cli import config, main
 from gpuwatch.config import open_all
+from gpuwatch.model.quantity import size
 from gpuwatch.places import Places
 from tests.fakes.until import PATIENCE
 
@@ -227,9 +228,21 @@ def test_show_prints_clear_levels_only_tables_and_the_size_that_is_in_force(
     assert off == {"uuid": "GPU-1", "enabled": False}
     assert (other["model"], other["warning"]["threshold"], other["warning"]["clear"]) == ("*3090*", 88.0, 83.0)
     space = os.statvfs(tmp_path)
-    assert shown["store"]["max_size"] == min(2 << 30, space.f_blocks * space.f_frsize // 20)
+    assert size(shown["store"]["max_size"]) == min(2 << 30, space.f_blocks * space.f_frsize // 20)
+    assert shown["store"]["state"] == str(tmp_path / "state" / "state.db")
     assert command(tmp_path, "show", f'[store]\nurl = "sqlite:///{tmp_path}/x.db"\nmax_size = "100MiB"') == 0
-    assert json.loads(capsys.readouterr().out)["store"]["max_size"] == 100 << 20
+    assert json.loads(capsys.readouterr().out)["store"]["max_size"] == "100MiB"
+
+
+def test_show_writes_times_as_a_file_has_them_and_names_rules_that_are_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(tmp_path, "show", "[rules.gpu_errors]\nenabled = false\n") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["sources"]["nvml"]["every"], shown["sources"]["smart"]["every"]) == ("1s", "10m")
+    assert shown["rules"]["gpu_errors"] == {"enabled": False}
+    assert shown["rules"]["gpu_overheating"]["critical"]["for"] == "30s"
+    assert shown["rules"]["host_rebooted_unexpectedly"]["critical"] == {"day": "1d", "week": "7d"}
 
 
 @pytest.mark.parametrize("label", ["gpu", "uuid", "severity", "rule", "host"])
