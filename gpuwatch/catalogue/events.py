@@ -41,6 +41,7 @@ KINDS: Mapping[str, EventKind] = MappingProxyType(
             EventKind(
                 "no_driver", "driver", "The NVIDIA module finds GPUs that another driver holds, or is missing.", counted=True
             ),
+            EventKind("released", "driver", "A release of the GPUs has begun."),
             EventKind("resumed", "driver", "The GPUs are read again after a release."),
             EventKind("driver_changed", "driver", "The GPUs are read again after a release, by another driver."),
             EventKind("not_resumed", "driver", "The GPUs are not read after a release: the driver is not back."),

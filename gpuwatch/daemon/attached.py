@@ -11,6 +11,7 @@ from gpuwatch.detectors.presence import driver_state, listing
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.escape import printable
 from gpuwatch.model.event import WORDS_LIMIT, Event
+from gpuwatch.model.moment import stamp
 from gpuwatch.model.reading import Tier
 from gpuwatch.model.view import Entry, View
 
@@ -117,6 +118,20 @@ def missing(before: Snapshot, after: Snapshot) -> list[str]:
     """Return the GPUs that are not there, by UUID as far as it is known: those that were before, and what is lost now."""
     gone = [uuid for uuid in before.gpus if uuid not in after.gpus]
     return gone + [key for key in after.lost if not is_known(key, after, gone, before)]
+
+
+def begun(before: Snapshot, wall: float, until: float, by: str) -> Event:
+    """Return what is told once of the beginning of a release: until when it was asked for, and what is let go of."""
+    facts = {"by": by, "driver": before.driver, "gpus": str(len(before.gpus)) if before.driver else ""}
+    return Event(
+        source="own",
+        kind="released",
+        severity=Severity.INFO,
+        at=wall,
+        words=printable(f"until {stamp(until)} by {by}", WORDS_LIMIT),
+        subject="driver",
+        facts={name: text for name, text in facts.items() if text},
+    )
 
 
 def news(before: Snapshot, after: Snapshot, problem: str, wall: float, *, by: str, ended_by: str) -> Event:

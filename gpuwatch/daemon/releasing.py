@@ -136,6 +136,8 @@ class Releasing:
             kept, ended = self._held(before, ends, by), self._ended
             ticket = self._keep()
             self._let_go()
+            if not already:
+                self._happened(attached.begun(kept.before, wall, kept.until, by))
         log.info("the GPUs are released until %s by %s", clock_time(kept.until, wall), printable(by))
         while (stuck := self._stuck(ended)) and self._clock.mono() - began < CLOSING and not self._stopping.wait(0.02):
             continue

@@ -39,7 +39,7 @@ RECOVERIES: Mapping[str, str] = MappingProxyType(
 )
 KIND_RANKS: Mapping[str, int] = MappingProxyType({"off_bus": LOST, "unavailable": LOST, "gsp": STUCK, "nvme_disabled": BROKEN})
 # They are counted or listed, and are no trouble of any thing.
-SILENT = frozenset({"log_lost", "events_lost", "mig_changed", "resumed", "driver_changed", "not_resumed"})
+SILENT = frozenset({"log_lost", "events_lost", "mig_changed", "released", "resumed", "driver_changed", "not_resumed"})
 STORAGE = frozenset({"nvme_timeout", "nvme_disabled", "io_error", "raid_failure", "fs_readonly", "fs_error"})
 ACTIONS: Mapping[str, str] = MappingProxyType(
     {

@@ -89,10 +89,15 @@ class Host:
     def __init__(self, stack: ExitStack) -> None:
         self.clock, self.disk, self.crew, self.told = FakeClock(), Disk(), Crew(), Told()
         self.board = Board({})
-        self.events: list[Event] = []
+        self.happened: list[Event] = []
         self.installer = ""
         self._stack = stack
         self.start()
+
+    @property
+    def events(self) -> list[Event]:
+        """What was told of the ends of releases."""
+        return [event for event in self.happened if event.kind != "released"]
 
     def start(self) -> Releasing:
         """Begin a run."""
@@ -104,7 +109,7 @@ class Host:
             silences=self.told,
             store=self.disk,
             clock=self.clock,
-            happened=self.events.append,
+            happened=self.happened.append,
             at_work=lambda: self.installer,
         )
         self.releasing.start()

@@ -32,13 +32,13 @@ def gpuwatch(daemon: Running, command: str, *words: str, module: str = "gpuwatch
 
 
 def told(daemon: Running) -> list[dict[str, Any]]:
-    """Return the events of the ends of releases, once one is on the disk."""
+    """Return the events of releases, once that of an end is on the disk."""
     found: list[dict[str, Any]] = []
 
     def came() -> bool:
         events = json.loads(daemon.get("/api/v1/events")[1])["events"]
-        found[:] = [event for event in events if event["kind"] in {"resumed", "driver_changed"}]
-        return bool(found)
+        found[:] = [event for event in events if event["kind"] in {"released", "resumed", "driver_changed"}]
+        return any(event["kind"] != "released" for event in found)
 
     until(came)
     return found
@@ -80,7 +80,8 @@ def a_new_driver(folder: Path) -> None:
             assert command.stderr is not None
             assert "read again: driver 535.154.05 -> 550.90.07, 4 GPUs, same UUIDs\n" in command.stderr.read()
         server.wait_up(4)
-        (event,) = told(daemon)
+        begun, event = told(daemon)
+        assert (begun["kind"], begun["severity"], begun["facts"]["gpus"]) == ("released", "info", "4")
         words = "driver 535.154.05 -> 550.90.07, 4 GPUs, same UUIDs"
         assert (event["kind"], event["severity"], event["words"]) == ("driver_changed", "info", words)
         assert daemon.status()["release"]["state"] == "attached"
@@ -113,7 +114,7 @@ def over_a_restart(folder: Path) -> None:
         assert done.returncode == 0, done
         assert done.stdout == "the GPUs are read again: driver 535.154.05, 1 -> 2 GPUs, new: GPU 1 " + server.nvml.uuid(1) + "\n"
         server.wait_up(2)
-        assert [event["kind"] for event in told(daemon)] == ["resumed"]
+        assert [event["kind"] for event in told(daemon)] == ["released", "resumed"]
         assert gpuwatch(daemon, "resume").stdout == "the GPUs were not released\n"
         server.daemon.until(lambda page: not page.all("gpuwatch_alert_state", rule="gpu_dropped", state="firing"))
         assert server.said("the GPUs are still released, until .* by ") == 1

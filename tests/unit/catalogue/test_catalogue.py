@@ -98,6 +98,7 @@ NOT_KERNEL_EVENTS = {  # kinds without a series in gpuwatch_kernel_events_total
     "access_back": "the end of it",
     "ecc": "NVML alone tells of it, and counts in gpuwatch_gpu_ecc_errors_total",
     "mig_changed": "NVML alone tells of it; no trouble",
+    "released": "ours",
     "resumed": "ours",
     "driver_changed": "ours",
     "not_resumed": "ours",

@@ -13,6 +13,7 @@ from gpuwatch.daemon.attached import Card, Snapshot, changes, missing
 from gpuwatch.daemon.releasing import GRACE, SUBJECTS, Releasing
 from gpuwatch.detectors.detector import derived
 from gpuwatch.model.alert import Severity
+from gpuwatch.model.moment import stamp
 from gpuwatch.model.reading import Absence, Fault
 from gpuwatch.model.target import Target
 from tests.fakes.letting_go import A, B, Host
@@ -74,6 +75,28 @@ def test_a_release_ends_by_its_time_and_tells_once_what_there_is(host: Host) -> 
     assert host.releasing.state() == {"state": "attached", "found": event.words, "is_back": True, "missing": []}
     host.restart()
     assert host.state() == "attached"
+
+
+def test_the_beginning_of_a_release_is_told_once_with_who_wants_it_and_until_when(host: Host) -> None:
+    host.shows(A, B)
+    began = host.clock.wall()
+    host.releasing.release(60, "ro\x1bot")
+    host.releasing.release(90, "lena", "hold")
+    host.restart()
+    host.releasing.resume("root")
+    host.clock.forward(5)
+    host.releasing.release(60, "lena")  # another one, before the end of the first was told
+    (first, second) = host.happened
+    words = f"until {stamp(began + 60)} by ro\\x1bot"
+    assert (first.kind, first.subject, first.severity, first.at, first.words) == (
+        "released",
+        "driver",
+        Severity.INFO,
+        began,
+        words,
+    )
+    assert first.facts == {"by": "ro\x1bot", "driver": "535.154.05", "gpus": "2"}
+    assert (second.kind, second.at, second.facts["by"]) == ("released", began + 5, "lena")
 
 
 def test_a_second_release_makes_it_longer_and_never_shorter(host: Host) -> None:
@@ -356,7 +379,7 @@ def test_a_bug_in_asking_for_installers_does_not_end_the_watch(host: Host) -> No
         silences=host.told,
         store=host.disk,
         clock=host.clock,
-        happened=host.events.append,
+        happened=host.happened.append,
         at_work=broken,
     )
     host.releasing.start()
