@@ -69,6 +69,11 @@ WELL = {
 }
 
 
+def test_two_daemons_are_not_asked_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--socket", "/nowhere", "--host", "localhost"]) == 2
+    assert "by --socket or by --host, not by both" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("form", [[], ["--json"]], ids=["for people", "as JSON"])
 def test_text_of_a_hostile_machine_does_not_reach_the_terminal_as_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], form: list[str]
