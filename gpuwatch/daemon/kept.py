@@ -16,6 +16,7 @@ from gpuwatch.catalogue.gpu import (
     RELEASED_UNTIL,
 )
 from gpuwatch.daemon import attached
+from gpuwatch.model.event import Event
 from gpuwatch.model.metric import Metric
 from gpuwatch.model.reading import Fault, Reading, Tier
 from gpuwatch.model.silence import DAY, Matcher, Silence
@@ -76,6 +77,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     holds: Mapping[str, Hold]
     before: attached.Snapshot
     settled_at: float = 0.0  # when that was settled
+    begun: Event | None = None  # what was told of its beginning: once more after a restart, which may have cost it
     is_over: bool = False
     ended_by: str = ""
     ended_at: float = 0.0

@@ -127,7 +127,9 @@ class Releasing:
             already = before is not None and not before.is_over
             if before is None or before.is_over:
                 seen = self._seen.before(self._view()) if before is None else before.before  # else we have not seen them since
-                before = Kept(since=wall, holds={}, settled_at=wall, before=seen, earlier=lasted(before or self._last, wall))
+                begun, earlier = attached.begun(seen, wall, wall + seconds, by), lasted(before or self._last, wall)
+                before = Kept(since=wall, holds={}, settled_at=wall, before=seen, begun=begun, earlier=earlier)
+                self._happened(begun)
                 self._since, self._ends = began, {}
             ends = {name: end for name, end in self._ends.items() if end > began}
             name = hold if hold in ends or len(ends) < HOLDS else PEOPLE
@@ -136,8 +138,6 @@ class Releasing:
             kept, ended = self._held(before, ends, by), self._ended
             ticket = self._keep()
             self._let_go()
-            if not already:
-                self._happened(attached.begun(kept.before, wall, kept.until, by))
         log.info("the GPUs are released until %s by %s", clock_time(kept.until, wall), printable(by))
         while (stuck := self._stuck(ended)) and self._clock.mono() - began < CLOSING and not self._stopping.wait(0.02):
             continue
@@ -227,6 +227,8 @@ class Releasing:
             self._seen.recall()
             old, is_new = read(self._store.load_state(STATE)), self._kept is None and self._last is None
             is_owed = old is not None and not old.is_told
+            if old is not None and is_owed and old.begun is not None:
+                self._happened(old.begun)  # the same, which the history has once
             if self._kept is not None:
                 older = old.before if old is not None and is_owed else attached.Snapshot()
                 before = next((one for one in (older, self._kept.before, self._seen.last) if one.driver), older)

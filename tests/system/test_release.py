@@ -149,7 +149,7 @@ def by_itself(folder: Path) -> None:
         told(daemon)
         assert time.monotonic() - began >= 2
         server.wait_up(2)
-        (event,) = told(daemon)
+        _, event = told(daemon)
         assert (event["words"], event["facts"]["ended_by"]) == ("driver 535.154.05, 2 GPUs, same UUIDs", "its time")
 
         (Path(server.nvml.proc) / "4711").mkdir()
