@@ -36,10 +36,12 @@ def seen(found: Round) -> dict[str, tuple[str, float]]:
 def test_the_lower_address_has_the_uuid_whichever_is_opened_first(fake: FakeNvml, late: int) -> None:
     """So that history and alerts of neither change cards with the next worker."""
     places = [fake.read_text(card, "bus_id_legacy").lower() for card in range(CARDS)]
-    fake.delay(LATE, "nvmlDeviceGetHandleByIndex", gpu=late)
-    with closing(NvmlWorker(fake)) as worker:
-        found = seen(worker.until(Tier.FAST, lambda found: len(seen(found)) == CARDS))
-    assert found == {places[card]: (places[2] if card == 2 else fake.uuid(card), 40.0 + card) for card in range(CARDS)}
+    for slow in (late, 3 - late):  # the second worker opens them in the other order
+        fake.delay(0, "nvmlDeviceGetHandleByIndex")
+        fake.delay(LATE, "nvmlDeviceGetHandleByIndex", gpu=slow)
+        with closing(NvmlWorker(fake)) as worker:
+            found = seen(worker.until(Tier.FAST, lambda found: len(seen(found)) == CARDS))
+        assert found == {places[card]: (places[2] if card == 2 else fake.uuid(card), 40.0 + card) for card in range(CARDS)}
 
 
 @pytest.mark.parametrize("late", [1, 2])
