@@ -27,17 +27,18 @@ from types import FrameType
 from typing import Any, TextIO
 
 from gpuwatch.cli import OUR_FAULT, ask
+from gpuwatch.cli.lasting import lasting
 from gpuwatch.cli.resume import resumed
 from gpuwatch.cli.status import of_release
 from gpuwatch.client import Client, Unreachable
 from gpuwatch.config import ConfigError
+from gpuwatch.export.release import LONGEST, SHORTEST
 from gpuwatch.model.escape import printable
-from gpuwatch.model.quantity import duration
+from gpuwatch.model.quantity import Duration, in_units
 from gpuwatch.sources.holders import Holders, holders
 
 PLACE = "gpuwatch release"
 LASTS = "30m"
-SHORTEST = 1.0  # seconds that the daemon takes
 GRACE = 300.0  # seconds by which a release goes on while the command runs beyond its time
 AHEAD = 0.2  # part of the time that is left when the command is looked at ...
 NEAR = 30.0  # ... and when that is less than this, more time is asked for
@@ -47,7 +48,9 @@ NOT_FOUND, NOT_EXECUTABLE, BY_SIGNAL = 127, 126, 128  # as shells have them
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--for", dest="lasts", metavar="TIME", default=LASTS, help=f"how long: 10m, 2h; {LASTS} if not said")
+    most = in_units(Duration(LONGEST))
+    what = f"how long: 10m, 2h, at most {most}; {LASTS} if not said"
+    parser.add_argument("--for", dest="lasts", metavar="TIME", default=LASTS, help=what)
     ask.add(parser)
     before = parser.format_usage().removeprefix("usage: ").rstrip()
     # With "*" nobody could tell `release --` from `release`, and argparse calls the rest of a line just "...".
@@ -58,7 +61,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Have the GPUs released, and run the command where there is one."""
-    seconds, args.command = wanted(args.lasts), to_run(args.command)
+    seconds, args.command = lasting(PLACE, args.lasts, SHORTEST, LONGEST), to_run(args.command)
     client = ask.client(args)
     hold = secrets.token_hex(8) if args.command else None
     with passing_on() as child:
@@ -77,17 +80,6 @@ def run(args: argparse.Namespace) -> int:
             return carried_out(args, client, child, end, hold)
         finally:
             take_up(args, client, hold)  # a signal that comes by now ends us: what is left of the release ends by its time
-
-
-def wanted(text: str) -> float:
-    """Return how long it is to last; raises ConfigError."""
-    try:
-        seconds = duration(text)
-    except ValueError as error:
-        raise ConfigError(PLACE, "--for", f'{error}, got "{printable(text)}"') from None
-    if seconds < SHORTEST:
-        raise ConfigError(PLACE, "--for", f"expected at least {SHORTEST:.0f}s, got {text}")
-    return float(seconds)
 
 
 def to_run(words: Sequence[str]) -> Sequence[str]:

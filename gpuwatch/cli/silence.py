@@ -19,14 +19,15 @@ import sys
 from typing import Any
 
 from gpuwatch.cli import ask
+from gpuwatch.cli.lasting import lasting
 from gpuwatch.cli.status import of_silence
 from gpuwatch.client import Reply
 from gpuwatch.config import ConfigError
 from gpuwatch.model.escape import printable, visible
-from gpuwatch.model.quantity import duration
 from gpuwatch.model.silence import DAY, LONGEST
 
 PLACE = "gpuwatch silence"
+SHORTEST = 1.0  # seconds: less is over before anybody is kept from being told
 DOUBT = "it may have been taken all the same: `gpuwatch silence --list` shows what holds"
 
 
@@ -62,19 +63,14 @@ def wished(args: argparse.Namespace) -> dict[str, Any]:
     """Return the silence that is wanted; raises ConfigError."""
     if args.lasts is None:
         raise ConfigError(PLACE, "--for", "is missing: how long, such as 30m, 2h or 7d")
-    try:
-        seconds = duration(args.lasts)
-    except ValueError as error:
-        raise ConfigError(PLACE, "--for", f'{error}, got "{printable(args.lasts)}"') from None
-    if not 0 < seconds <= LONGEST:
-        raise ConfigError(PLACE, "--for", f"expected more than 0 and at most {LONGEST / DAY:.0f}d, got {args.lasts}")
+    seconds = lasting(PLACE, args.lasts, SHORTEST, LONGEST)
     matchers = []
     for text in args.labels:
         name, separator, value = text.partition("=")
         if not (name and separator and value):
             raise ConfigError(PLACE, "", f'expected LABEL=VALUE, such as gpu=3, got "{printable(text)}"')
         matchers.append({"name": name, "value": value})
-    return {"matchers": matchers, "seconds": float(seconds), "comment": args.comment or ""}
+    return {"matchers": matchers, "seconds": seconds, "comment": args.comment or ""}
 
 
 def encoded(wish: dict[str, Any]) -> bytes:

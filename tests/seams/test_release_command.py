@@ -223,6 +223,12 @@ def test_a_command_is_not_begun_where_nothing_is_released(tmp_path: Path, served
     assert (mark.exists(), "not run" in capsys.readouterr().err) == (False, False)
 
 
+def test_a_release_that_is_too_long_is_the_callers_mistake(served: Served, gpus: Gpus, capsys: Said) -> None:
+    assert [run(served, "release", "--for", "30d"), run(served, "release", "--for", "7d")] == [2, 0]
+    words = 'gpuwatch release: --for: expected 1s to 7d, a number with a unit (ms, s, m, h, d), got "30d"\n'
+    assert (capsys.readouterr().err, gpus.asked[0][:2]) == (words, ("release", LONGEST))
+
+
 def test_a_command_that_is_announced_and_lacks_is_the_callers_mistake(served: Served, gpus: Gpus, capsys: Said) -> None:
     assert [run(served, "release", "--"), run(served, "release", "--for", "1h", "--")] == [2, 2]
     assert (gpus.asked, capsys.readouterr().err) == ([], "gpuwatch release: --: no command after it\n" * 2)
