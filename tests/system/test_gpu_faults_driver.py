@@ -8,6 +8,7 @@ import pytest
 
 from tests.fakes.gpu_server import GpuServer
 from tests.fakes.nvml import FakeNvml
+from tests.fakes.until import until
 
 DRIVER = "535.154.05"
 
@@ -101,17 +102,20 @@ def test_a_driver_that_goes_away_under_us_costs_no_gpu_its_name(
 
 
 def test_a_driver_whose_end_is_met_by_the_event_wait_drops_no_gpu_until_the_next_look_at_it(tmp_path: Path) -> None:
-    """The driver itself is looked at ten times as seldom as a GPU, of which three odd answers count as lost."""
-    pace = 'every = "300ms"\nevery_normal = "3s"\nevery_slow = "6s"\ndeadline = "2s"'
+    """The look at the driver itself is held: it is not that which says so before three odd answers of a GPU count as lost."""
+    pace = 'every = "300ms"\nevery_normal = "3s"\nevery_slow = "6s"\ndeadline = "30s"'
     with GpuServer(tmp_path, gpus=4, pace=pace) as server:
         server.wait_up(4)
+        looks = server.nvml.calls("nvmlDeviceGetCount")
+        server.nvml.hang(None, "nvmlDeviceGetCount")
+        until(lambda: server.nvml.calls("nvmlDeviceGetCount") > looks)
         server.nvml.unload()
         server.nvml.answer("nvmlEventSetWait", 9)
-        page = server.until_driver("not_loaded")
-        surveyed = server.nvml.calls("nvmlDeviceGetCount")
+        server.until_driver("not_loaded")
         page = server.daemon.until(lambda page: [value for _, value in page.all("gpuwatch_gpu_up")] == [0] * 4)
         assert [page.state("gpuwatch_gpu_down_reason", "reason", gpu=str(card)) for card in range(4)] == ["driver"] * 4
-        assert server.nvml.calls("nvmlDeviceGetCount") == surveyed
+        assert server.nvml.calls("nvmlDeviceGetCount") == looks + 1
+        server.nvml.release(None, "nvmlDeviceGetCount")
         assert page.all("gpuwatch_alert_state", rule="gpu_dropped") == []
         server.nvml.answer("nvmlEventSetWait", 0)
         server.nvml.load(DRIVER)
