@@ -58,11 +58,16 @@ class Look(Generic[Found]):
         self.outcome = nothing, LATE
         self._name, self._look = name, look
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the system has no thread to spare
+            log.warning("how the last boot ended is known in part only: %s: %s", name, error)
+            self.outcome = nothing, f"it could not be read ({error})"
 
     def is_over(self, seconds: float) -> bool:
         """Wait this long for its end; say whether that has come."""
-        self._thread.join(seconds)
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def _run(self) -> None:

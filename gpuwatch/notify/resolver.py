@@ -37,7 +37,11 @@ class Resolver:
         asked = self._asked.get(host)
         if asked is None:
             asked = self._asked[host] = asyncio.get_running_loop().create_future()
-            threading.Thread(target=self._ask, args=(host, asked), name="resolve", daemon=True).start()
+            try:
+                threading.Thread(target=self._ask, args=(host, asked), name="resolve", daemon=True).start()
+            except RuntimeError as error:  # the system has no thread to spare: whoever asks next tries again
+                del self._asked[host]
+                raise ResolveError(f"name resolution failed: {error}") from None
         found = await asyncio.shield(asked)  # a caller that gives up leaves the question to the next one
         if isinstance(found, ResolveError):
             raise found

@@ -47,7 +47,12 @@ def once(names: Sequence[str], config: Config, seconds: float, spawn: child.Spaw
         return Once([], f"the worker process could not be started: {error.strerror}")
     frames: Frames = queue.SimpleQueue()
     listener = threading.Thread(target=listen, args=(process, frames), name="once-pipe", daemon=True)
-    listener.start()
+    try:
+        listener.start()
+    except RuntimeError as error:  # the system has no thread to spare
+        finish(process)
+        process.output.close()
+        return Once([], f"the worker process could not be listened to: {error}")
     asks = [wire.Ask(number, tier) for number, tier in enumerate(Tier, 1)]
     process.send(wire.pack(setup(config, tuple(names))))
     for ask in asks:
@@ -59,7 +64,8 @@ def once(names: Sequence[str], config: Config, seconds: float, spawn: child.Spaw
         number += 1
         process.send(wire.pack(wire.Ask(number, Tier.FAST)))
         found = added(found, gather(frames, {number}, end))
-    finish(process, listener)
+    finish(process)
+    listener.join(END / 2)
     found = replace(found, readings=latest(found.readings))
     status = process.poll()
     if found.problem == ENDED and status is not None:  # how it ended is known only now that it is reaped
@@ -120,12 +126,11 @@ def gather(frames: Frames, waiting: set[int], end: float) -> Once:
     return Once(readings, "; ".join(f"{source} {words}" for source, words in failed.items()), frozenset(left))
 
 
-def finish(process: child.Process, listener: threading.Thread) -> None:
+def finish(process: child.Process) -> None:
     """End the worker; one that cannot be killed is left to the kernel."""
     process.dismiss()
     end = time.monotonic() + END
     while process.poll() is None and time.monotonic() < end:
-        listener.join(0.01)
+        time.sleep(0.01)
         if end - time.monotonic() < END / 2:
             process.kill()
-    listener.join(END / 2)

@@ -18,6 +18,7 @@ from gpuwatch.notify.receivers.receiver import Request
 from gpuwatch.notify.resolver import Resolver
 from tests.fakes.certificate import Authority
 from tests.fakes.receiver import REDIRECT, Answer, Receiver
+from tests.fakes.threadless import threadless
 from tests.fakes.until import PATIENCE, SLOWER
 
 T = TypeVar("T")
@@ -106,6 +107,17 @@ def test_no_answer_is_named_and_the_next_try_is_whole(receiver: Receiver, answer
     receiver.script(answer)
     deadline = DEADLINE if "within" in words else PATIENCE
     assert (failure(receiver.url, deadline=deadline), post(receiver.url).status, len(receiver.requests)) == (words, 200, 2)
+
+
+def test_a_name_that_no_thread_can_look_up_is_looked_up_by_the_next_try(receiver: Receiver) -> None:
+    url, resolver = receiver.url.replace("127.0.0.1", "hook.example"), at("127.0.0.1")
+
+    async def twice(line: Line) -> int | None:
+        with threadless(), pytest.raises(UnreachableError, match="name resolution failed: can't start new thread"):
+            await line.post(to(url))
+        return (await line.post(to(url))).status
+
+    assert on_line(twice, resolver=resolver) == 200
 
 
 def test_nobody_listens_is_named(receiver: Receiver) -> None:

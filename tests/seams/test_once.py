@@ -8,6 +8,7 @@ import pytest
 from gpuwatch.model.reading import Tier
 from gpuwatch.sampling.once import once
 from tests.fakes.scripted import Stage
+from tests.fakes.threadless import threadless
 from tests.fakes.until import PATIENCE, until
 
 
@@ -54,6 +55,13 @@ def test_once_says_why_nothing_came(stage: Stage, script: dict[str, str], proble
         (found := once(["alpha"], stage.config, PATIENCE, stage.spawn)).readings,
         found.problem,
     )
+    assert stage.children[0].poll() is not None
+
+
+def test_a_worker_that_no_thread_can_listen_to_is_ended_and_said(stage: Stage) -> None:
+    with threadless():
+        found = once(["alpha"], stage.config, PATIENCE, stage.spawn)
+    assert (found.readings, found.problem) == ([], "the worker process could not be listened to: can't start new thread")
     assert stage.children[0].poll() is not None
 
 
