@@ -41,7 +41,7 @@ def test_what_an_event_is_is_said_once(words: str, end: str) -> None:
 
 def column(unit: str, values: Sequence[float | None]) -> list[str]:
     """Return the values of a table of one series, as they are written."""
-    points = [(float(number), value) for number, value in enumerate(values)]
+    points = [(10.0 * number, value) for number, value in enumerate(values)]
     series = Line("gpu", "u", {"gpu": "0"}, "m", "gpuwatch_gpu_m", {}, unit, "gauge", "mean", points)
     return [text.split("  ")[-1].strip() for text in list(page("m", HistoryDocument("1", 0, 9, 10, 0, [series], [], ())))[2:]]
 
