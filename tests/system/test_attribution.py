@@ -49,6 +49,11 @@ class Lab:
         found = [one for one in json.loads(body)["targets"] if one["subject"] == subject and one["values"]]
         return [one for one in found if labels.items() <= one["labels"].items()]
 
+    def have(self, values: set[str], subject: str, **labels: str) -> bool:
+        """Return whether there are such targets, each with these values."""
+        found = self.known(subject, **labels)
+        return bool(found) and all(values <= one["values"].keys() for one in found)
+
     def wait(self, *, people: bool = True) -> Page:
         """Wait until processes and jobs are told, and users by the names that they have in the end."""
         self.server.wait_up(2)
@@ -56,8 +61,8 @@ class Lab:
         if people:
             until(lambda: self.known("process_gpu", job="aoi-infer-2")[0]["info"].get("user") == "root")
             self.server.daemon.until(lambda page: page.all("gpuwatch_user_gpu_held_seconds_total", user="bob"))
-        until(lambda: {"memory_bytes", "utilization_ratio"} <= self.known("process_gpu", pid="4711")[0]["values"].keys())
-        until(lambda: all("cpu_allowed_cores" in job["values"] for job in self.known("job", scheduler="docker")))
+        until(lambda: self.have({"memory_bytes", "utilization_ratio"}, "process_gpu", pid="4711"))
+        until(lambda: self.have({"cpu_allowed_cores"}, "job", scheduler="docker"))
         return self.server.daemon.until(lambda page: page.all("gpuwatch_job_gpu_held_seconds_total", job="aoi-infer-2"))
 
     def said_by(self, command: str) -> str:
