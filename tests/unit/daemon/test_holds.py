@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 
+import msgspec
 import pytest
 
+from gpuwatch.daemon.attached import Snapshot
+from gpuwatch.daemon.kept import PEOPLE, VERSION, Hold, Kept, left, read
 from gpuwatch.daemon.releasing import HOLDS, SUBJECTS
 from tests.fakes.letting_go import A, Host
 from tests.fakes.until import until
@@ -138,3 +141,13 @@ def test_holds_are_bounded_and_those_beyond_last_until_their_time(host: Host) ->
     assert host.state() == "released"
     host.clock.forward(601)
     host.until("attaching")
+
+
+def test_a_stored_release_that_does_not_say_when_its_ends_were_settled_had_them_from_its_start() -> None:
+    kept = Kept(since=1_000.0, holds={PEOPLE: Hold("root", 1_600.0)}, before=Snapshot())
+    stored = msgspec.msgpack.decode(msgspec.msgpack.encode(kept), type=dict[str, object])
+    del stored["settled_at"]
+    found = read((VERSION, msgspec.msgpack.encode(stored)))
+    assert found is not None
+    assert left(found, 400.0) == {PEOPLE: 600.0}  # the clock was set back: not 1,200 s
+    assert left(found, 1_100.0) == {PEOPLE: 500.0}
