@@ -36,14 +36,18 @@ def test_a_lane_without_a_thread_takes_no_job_until_there_is_one(no_threads: Non
     lane.close()
 
 
-def test_gpus_for_which_no_thread_can_be_started_are_no_lost_gpus_and_are_looked_at_later(tmp_path: Path) -> None:
-    fake, gate = FakeNvml(tmp_path, gpus=3), tmp_path / "gate"
-    fake.show([0])
-    scarce = (
+def scarce(gate: Path) -> str:
+    """Return the rest of a module pynvml with which no thread can be started while there is this file."""
+    return (
         "import os, threading\n_count = nvmlDeviceGetCount\ndef nvmlDeviceGetCount():\n"
         f"    threading.stack_size({TOO_MUCH} if os.path.exists({str(gate)!r}) else 0)\n    return _count()\n"
     )
-    with closing(NvmlWorker(fake, environment=shadow(tmp_path / "path", scarce))) as worker:
+
+
+def test_gpus_for_which_no_thread_can_be_started_are_no_lost_gpus_and_are_looked_at_later(tmp_path: Path) -> None:
+    fake, gate = FakeNvml(tmp_path, gpus=3), tmp_path / "gate"
+    fake.show([0])
+    with closing(NvmlWorker(fake, environment=shadow(tmp_path / "path", scarce(gate)))) as worker:
         worker.warm()
         gate.touch()
         fake.show(range(3))
@@ -60,6 +64,21 @@ def test_gpus_for_which_no_thread_can_be_started_are_no_lost_gpus_and_are_looked
         assert ["can't start new thread" in line for line in lines] == [True, False], lines
         assert "threads can be started again" in lines[1], lines
         assert fake.calls("nvmlDeviceGetHandleByIndex", gpu=0) == healthy + 1
+
+
+def test_a_lost_gpu_that_has_no_thread_to_be_tried_again_costs_the_others_nothing(tmp_path: Path) -> None:
+    fake, gate = FakeNvml(tmp_path, gpus=2), tmp_path / "gate"
+    with closing(NvmlWorker(fake, environment=shadow(tmp_path / "path", scarce(gate)))) as worker:
+        worker.warm()
+        healthy = fake.calls("nvmlDeviceGetHandleByIndex", gpu=0)
+        fake.lose(1)
+        worker.until(Tier.NORMAL, lambda found: fault_of(found.gpu(fake.uuid(1)))[0] == "lost")
+        gate.touch()
+        worker.until(Tier.NORMAL, lambda _: "can't start new thread" in worker.log())
+        gate.unlink()
+        fake.find(1)
+        worker.until(Tier.NORMAL, lambda found: bool(found.gpu(fake.uuid(1)).values))
+        assert fake.calls("nvmlDeviceGetHandleByIndex", gpu=0) == healthy
 
 
 def nothing() -> None:
