@@ -7,6 +7,7 @@ import msgspec
 from gpuwatch.catalogue.derived import STATE
 from gpuwatch.catalogue.gpu import DRIVER, GPU
 from gpuwatch.catalogue.mig import MIG
+from gpuwatch.daemon.troubles import place
 from gpuwatch.detectors.presence import driver_state, listing
 from gpuwatch.model.alert import Severity
 from gpuwatch.model.escape import printable
@@ -57,19 +58,15 @@ def snapshot(view: View) -> Snapshot:
         if is_shown(entry)
     }
     lost = {entry.target.key: entry.target.labels.get("gpu", "?") for entry in view.of(GPU) if is_lost(entry)}
-    places = {
-        entry.target.key: entry.target.info.get("pci_bus_id", "")
-        for entry in view.of(GPU)
-        if entry.target.key in gpus or entry.target.key in lost
-    }
-    named = {place for key, place in places.items() if place and key != place}
+    places = {entry.target.key: place(entry) for entry in view.of(GPU) if entry.target.key in gpus or entry.target.key in lost}
+    named = {where for key, where in places.items() if where and key != where}
     return Snapshot(driver, gpus, {key: index for key, index in lost.items() if key not in named}, places)
 
 
 def is_known(key: str, one: Snapshot, keys: Collection[str], others: Snapshot) -> bool:
     """Say whether a GPU of `one` is among these of another snapshot: by its key, or by where it sits."""
-    place = one.places.get(key, "")
-    return key in keys or bool(place and place in {others.places.get(other) for other in keys})
+    where = one.places.get(key, "")
+    return key in keys or bool(where and where in {others.places.get(other) for other in keys})
 
 
 def is_shown(entry: Entry) -> bool:
