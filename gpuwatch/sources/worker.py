@@ -210,7 +210,7 @@ def serve(stream: BinaryIO, pipe: Pipe, table: Mapping[str, str]) -> None:
         threading.Thread(target=listen, args=(stream, asks), name="listen", daemon=True).start()
     except RuntimeError as error:  # one line in place of a trace; the daemon begins another worker, later and later
         log.error("%s (limits: ulimit -u, TasksMax, memory), so this worker ends", error)  # noqa: TRY400 - no trace is needed
-        return
+        os._exit(1)
     worker: Worker | None = None
     while True:
         frame = asks.get()  # ends with the process: `listen` leaves it when the pipe closes

@@ -19,6 +19,7 @@ from gpuwatch.sampling.child import Child
 from gpuwatch.sources import wire
 from gpuwatch.sources.worker import SOURCES
 from tests.fakes.scripted import ROOT, Stage
+from tests.fakes.threadless import TOO_MUCH
 from tests.fakes.until import PATIENCE, SLOWER, until
 
 
@@ -304,3 +305,15 @@ def test_kill_9_of_the_daemon_ends_a_hanging_worker_within_a_second(tmp_path: Pa
         daemon.stdout.close()
         if holder:
             os.kill(holder, signal.SIGKILL)
+
+
+def test_a_worker_without_a_thread_to_listen_with_ends_with_one_line() -> None:
+    program = (
+        f"import threading; threading.stack_size({TOO_MUCH}); from gpuwatch.sources.worker import main; main(['gpuwatch-x'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, input=b"", capture_output=True, timeout=PATIENCE, check=False
+    )
+    (line,) = done.stderr.decode().splitlines()
+    words = "can't start new thread (limits: ulimit -u, TasksMax, memory), so this worker ends"
+    assert (done.returncode, line.endswith(words)) == (1, True), line
