@@ -4,6 +4,7 @@
 imports only the sources that its Setup frame names. NAME becomes the name of the process (`ps`, `fuser`).
 """
 
+import contextlib
 import ctypes
 import importlib
 import logging
@@ -203,14 +204,17 @@ def load(place: str) -> Builder:
     return cast("Builder", getattr(importlib.import_module(module), function))
 
 
+class DeafError(Exception):
+    """The system has no thread to spare that would listen to the daemon, which begins another worker, later and later."""
+
+
 def serve(stream: BinaryIO, pipe: Pipe, table: Mapping[str, str]) -> None:
     """Read frames until the daemon closes the pipe, and answer them; this thread asks, another one listens."""
     asks: queue.SimpleQueue[wire.ToWorker] = queue.SimpleQueue()
     try:
         threading.Thread(target=listen, args=(stream, asks), name="listen", daemon=True).start()
-    except RuntimeError as error:  # one line in place of a trace; the daemon begins another worker, later and later
-        log.error("%s (limits: ulimit -u, TasksMax, memory), so this worker ends", error)  # noqa: TRY400 - no trace is needed
-        os._exit(1)
+    except RuntimeError as error:
+        raise DeafError(f"{error} (limits: ulimit -u, TasksMax, memory), so this worker ends") from None
     worker: Worker | None = None
     while True:
         frame = asks.get()  # ends with the process: `listen` leaves it when the pipe closes
@@ -257,6 +261,10 @@ def main(arguments: Sequence[str], table: Mapping[str, str] = SOURCES) -> None:
     log_to_stderr(name)
     try:
         serve(stream, pipe, table)
+    except DeafError as error:
+        with contextlib.suppress(OSError):
+            os.write(2, f"{name}: {error}\n".encode())  # not by the log, which would need a thread, too
+        os._exit(1)
     except BaseException:  # the interpreter's own end would wait for stuck threads
         log.exception("this worker ends by a bug of its own")
         os._exit(1)
