@@ -19,6 +19,7 @@ from tests.fakes.telling import HOST, channels, new_id
 from tests.fakes.until import until
 
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
+logging.getLogger("asyncio").setLevel(logging.ERROR)  # -X dev would have it tell that a loaded machine is slow
 clock, journal = FakeClock(), Journal()
 silences = notify.Silences(journal, clock, new_id, {})
 notifier = notify.Notifier(channels(a=sys.argv[1]), journal, clock, HOST, new_id, silences=silences)
