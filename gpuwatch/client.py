@@ -283,7 +283,10 @@ def resolve(host: str, port: int, deadline: float) -> list[tuple[int, Any]]:
         except OSError as error:
             found.put(error)
 
-    threading.Thread(target=look_up, name="resolve", daemon=True).start()
+    try:
+        threading.Thread(target=look_up, name="resolve", daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(f"no thread to look up {host} with: {error}") from None
     try:
         answer = found.get(timeout=left(deadline))
     except queue.Empty:

@@ -91,8 +91,12 @@ class Lookups(Generic[Q, A]):
         if self._closed:
             return
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"look-up of {self.what}", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=f"look-up of {self.what}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no thread to spare: it is asked again with the next look
+                return
+            self._thread = thread
         try:
             self._questions.put_nowait(question)
         except queue.Full:

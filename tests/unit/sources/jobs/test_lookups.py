@@ -125,3 +125,16 @@ def test_a_full_queue_does_not_keep_the_thread() -> None:
     gate.set()
     until(lambda: all(thread.name != "look-up of names of a full queue" for thread in threading.enumerate()))
     assert asked == [0]
+
+
+def test_without_a_thread_to_spare_a_name_comes_once_there_is_one() -> None:
+    lookups: Lookups[int, str] = Lookups("user names", lambda _: ("ann", 60.0), SystemClock())
+    lookups.begin()
+    before = threading.stack_size(1 << 46)  # more than there is: no thread can be started
+    try:
+        assert lookups.get(1) is None
+    finally:
+        threading.stack_size(before)
+    lookups.begin()
+    until(lambda: lookups.get(1) == "ann")
+    lookups.close()
