@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import json
 import os
-import socket
 import stat
 import sys
 from collections.abc import Iterator, Sequence
@@ -197,7 +196,7 @@ def exposed(loaded: config.Loaded) -> Iterator[str]:
             yield f"{name} holds a secret, and every user of this host may read it; {PRIVATE}"
 
 
-def check(found: config.Config, listening: Sequence[socket.socket] = ()) -> "Daemon":
+def check(found: config.Config) -> "Daemon":
     """Build the daemon, start nothing, and read what else a running one would read; raises ConfigError.
 
     `gpuwatch run` builds its daemon by this too: what it refuses and what `check` refuses is the same.
@@ -211,7 +210,7 @@ def check(found: config.Config, listening: Sequence[socket.socket] = ()) -> "Dae
             scenario.read(Path(found.sources.simulated.scenario))
     with naming("http.web_config"):
         web = webconfig.load(found.http.web_config)
-    built = daemon.Daemon(found, listening, web, SystemClock())
+    built = daemon.Daemon(found, (), web, SystemClock())
     check_labels(built)
     return built
 

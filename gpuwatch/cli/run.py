@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def serve(found: config.Config, *, verbose: bool, setting: str = sockets.SETTING, greeting: Greeting | None = None) -> int:
-    """Listen, take the store, then run the daemon; 1 where either is somebody else's. `setting` names the TCP address.
+    """Check all, listen, take the store, then run the daemon; 1 where either is somebody else's. `setting` names the TCP address.
 
     What `greeting` makes of the sockets is said once we listen. The file of our socket is gone at the end, however it comes.
     """
@@ -52,11 +52,17 @@ def serve(found: config.Config, *, verbose: bool, setting: str = sockets.SETTING
     for noisy in ("httpx", "httpcore", "apscheduler", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     listening: list[socket.socket] = []
-    try:
-        listening += sockets.sockets(found.http, os.environ, os.getpid(), setting)
+
+    def build() -> daemon.Daemon:
+        built = configuration.check(found)  # a mistake of the file is said before a port that is taken: it stays one elsewhere
+        listening.extend(sockets.sockets(found.http, os.environ, os.getpid(), setting))
         if greeting is not None:
             print(greeting(listening), file=sys.stderr)
-        daemon.run(lambda: configuration.check(found, listening))
+        built.server.take(listening)
+        return built
+
+    try:
+        daemon.run(build)
     except (sockets.ListenError, LockedError) as error:
         print(f"gpuwatch: {error}", file=sys.stderr)
         return 1

@@ -86,6 +86,10 @@ class Server:
         """How many connections are open."""
         return len(self._connections)
 
+    def take(self, sockets: Sequence[socket.socket]) -> None:
+        """Serve on these too, from the start on: who binds only what is right in everything else has them later."""
+        self._sockets += sockets
+
     def start(self) -> None:
         """Start the thread and return once it serves; raises what kept it from doing so."""
         for pool in self._pools():

@@ -1,5 +1,6 @@
 """What the system refuses at the start of a command is one line that names it, and no traceback."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -35,3 +36,17 @@ def test_a_daemon_that_may_start_no_thread_says_so_in_a_line(tmp_path: Path) -> 
         "or of memory (ulimit -v, LimitAS=)\n"
     )
     assert done.returncode == 1
+
+
+def test_a_mistake_of_the_configuration_is_said_before_a_port_that_is_taken_and_no_socket_is_made(tmp_path: Path) -> None:
+    file = tmp_path / "gpuwatch.toml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        http = f'[http]\nlisten = "127.0.0.1:{taken.getsockname()[1]}"\nsocket = "{tmp_path}/s"\n'
+        store = f'[store]\nurl = "sqlite:///{tmp_path}/gpuwatch.db"\n'
+        file.write_text(f'{http}{store}[host.labels]\nseverity = "high"\n')
+        done = shell(f"exec {sys.executable} -m gpuwatch run --config {file}")
+        assert (done.returncode, done.stderr.startswith(f"{file}: host.labels.severity: ")) == (2, True)
+        assert [one.name for one in tmp_path.iterdir()] == ["gpuwatch.toml"]
+        file.write_text(http + store)
+        done = shell(f"exec {sys.executable} -m gpuwatch run --config {file}")
+        assert (done.returncode, " is taken: " in done.stderr) == (1, True)
