@@ -2,12 +2,19 @@
 
 from difflib import get_close_matches
 
-from gpuwatch.catalogue import METRICS
+from gpuwatch.catalogue import METRICS, SUBJECTS
 from gpuwatch.catalogue.gpu import GPU
 from gpuwatch.model.metric import Metric, Subject
 
 SPELLINGS = 5  # of one metric
 LONGEST = 100  # characters of a name that are compared with ours: the time grows with their square
+
+FACTS = frozenset(  # the names of families that hold no number
+    name
+    for one in SUBJECTS.values()
+    if one.info
+    for name in (f"{one.head}_info", f"{one.head}_info".removeprefix("gpuwatch_"), f"{one.name}.info")
+)
 
 
 class UnknownMetricError(Exception):
@@ -33,6 +40,8 @@ def named(name: str) -> tuple[Metric, ...]:
         for one, metrics in meant.items()
         if not all(metric.internal for metric in metrics)
     }
+    if not kept and name in FACTS:
+        raise UnknownMetricError(f"{name!r} is text and has no history: what it is now is on /metrics and in /api/v1/view")
     if not kept:
         raise UnknownMetricError(f"{name[:LONGEST]!r} feeds detectors and is not kept" if meant else strange(name))
     if GPU not in kept and len(kept) > 1:

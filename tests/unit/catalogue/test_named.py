@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.catalogue import METRICS, derived, disk, events, gpu, mig, process
-from gpuwatch.catalogue.named import UnknownMetricError, named
+from gpuwatch.catalogue import METRICS, SUBJECTS, derived, disk, events, gpu, mig, process
+from gpuwatch.catalogue.named import FACTS, UnknownMetricError, named
 from gpuwatch.model.metric import Metric
 
 
@@ -75,3 +75,16 @@ def test_a_metric_is_offered_in_one_spelling(name: str) -> None:
 def test_junk_is_no_metric(name: str) -> None:
     with pytest.raises(UnknownMetricError):
         named(f"!{name}")
+
+
+@pytest.mark.parametrize("name", ["gpuwatch_gpu_info", "gpu_info", "gpu.info", "gpuwatch_build_info", "disk.info"])
+def test_a_family_of_facts_is_said_to_have_no_history(name: str) -> None:
+    with pytest.raises(UnknownMetricError) as refused:
+        named(name)
+    assert str(refused.value) == f"'{name}' is text and has no history: what it is now is on /metrics and in /api/v1/view"
+
+
+def test_every_family_without_a_number_is_one_of_facts() -> None:
+    found = {f"{one.head}_info" for one in SUBJECTS.values() if one.info}
+    assert found <= FACTS
+    assert FACTS.isdisjoint(metric.family for metric in METRICS)
