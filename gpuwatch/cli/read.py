@@ -1,7 +1,7 @@
 """Read one source once and print what it gave as JSON; what happened (kernel log) follows behind the readings.
 
 It needs no daemon and no rights: what you may not see is left out, with the reason. `kernel` is the kernel log since the boot,
-`jobs` whose processes are on the GPUs.
+`jobs` whose processes are on the GPUs; with `network` go the counters of its interfaces, which `host` reads.
 
 Exit code 1: the source gave nothing, or something it looked at is in trouble; the reason is in the output. An empty kernel log is
 no trouble.
@@ -12,18 +12,25 @@ example: gpuwatch read nvml
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
+from gpuwatch.catalogue.host import NETWORK
 from gpuwatch.cli import config as configuration
 from gpuwatch.cli import usage
 from gpuwatch.cli.read_local import EVENTS, LOCAL, Local, read
 from gpuwatch.model.event import Event
+from gpuwatch.model.metric import Subject
 from gpuwatch.model.order import Words, place_of
 from gpuwatch.model.reading import Absence, Reading, Tier
 from gpuwatch.sampling.once import Once, once
 from gpuwatch.sources.worker import SOURCES
 
 TIERS = tuple(Tier)
+HOST = "host"
+COUNTED: Mapping[str, Subject] = {"network": NETWORK}  # a source that is called as its things, whose counters HOST reads
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +53,10 @@ def run(args: argparse.Namespace) -> int:
         if found.left_out:
             print(f"gpuwatch read {args.source}: {found.left_out} events before the last {EVENTS} are left out", file=sys.stderr)
     else:
-        found, happened = once([args.source], config, args.timeout), []
+        subject, happened = COUNTED.get(args.source), []
+        found = once([args.source, *([HOST] if subject else [])], config, args.timeout)
+        mine = [one for one in found.readings if one.source == args.source or one.target.subject is subject]
+        found = replace(found, readings=mine)
     print(json.dumps([*map(shown, sorted(found.readings, key=order)), *happened], indent=1))
     if found.problem:
         print(f"gpuwatch read {args.source}: {found.problem}", file=sys.stderr)

@@ -16,6 +16,7 @@ from tests.fakes import badfs
 from tests.fakes.badfs import BadFiles
 from tests.fakes.cgroups import Crowd, docker, session
 from tests.fakes.gpu_server import GpuServer
+from tests.fakes.host import HostTree
 from tests.fakes.kernel_log import XID, KernelLog
 from tests.fakes.nvml import Process
 from tests.fakes.until import PATIENCE
@@ -93,6 +94,20 @@ def test_a_kernel_log_that_is_not_there_is_said(tmp_path: Path, read: Read) -> N
     log.path.unlink()
     code, (reading,), said = read("kernel", configured(log))
     assert (code, reading["fault"]["kind"], f"there is no {log.path}" in said) == (1, "missing", True)
+
+
+def test_the_network_is_read_with_the_counters_of_its_interfaces_and_nothing_else_of_the_host(tmp_path: Path, read: Read) -> None:
+    tree = HostTree(tmp_path).kernel()
+    tree.net("lo", "eno1")
+    tree.interface("eno1", speed="25000")
+    file = tree.write(tmp_path / "gpuwatch.toml", f'[paths]\nproc = "{tree.proc}"\nsys = "{tree.sys}"\nroot = "{tree.root}"\n')
+    code, readings, said = read("network", file)
+    assert (code, said) == (0, "")
+    assert [(one["source"], one["subject"], one["key"]) for one in readings] == [
+        ("host", "network", "eno1"),
+        ("network", "network", "eno1"),
+    ]
+    assert (readings[0]["values"]["bytes_total_receive"], readings[1]["values"]["up"]) == (1000.0, 1.0)
 
 
 @pytest.fixture
