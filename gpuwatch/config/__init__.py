@@ -109,10 +109,10 @@ def open_all(file: Path | None, where: Places) -> Loaded:
         gpus[spelled(address)] = gpu
     found = msgspec.structs.replace(found, gpus=gpus)
     if not WEB.fullmatch(found.sources.dcgm.url):
-        problem = 'expected a web address without a password, such as "http://127.0.0.1:9400/metrics"'
+        problem = 'expected a web address without a password, such as "http://127.0.0.1:9400/metrics", found text that is none'
         raise ConfigError(blame("sources.dcgm.url", origin, str(main)), "sources.dcgm.url", problem)
     if found.store.url and DATABASE.match(found.store.url) is None:  # what is there instead may be a secret, and is not shown
-        problem = "expected a file of SQLite, such as sqlite:////var/lib/gpuwatch/gpuwatch.db"
+        problem = "expected a file of SQLite, such as sqlite:////var/lib/gpuwatch/gpuwatch.db, found text that names none"
         raise ConfigError(blame("store.url", origin, str(main)), "store.url", problem)
     if found.http.socket and not Path(found.http.socket).is_absolute():  # from where we run depends on who starts us
         problem = f'expected the whole path of a file, such as "/run/gpuwatch/gpuwatch.sock", found {shown(found.http.socket)}'

@@ -10,39 +10,39 @@ import msgspec
 
 from gpuwatch.config.section import ConfigError, Least
 from gpuwatch.model.misfit import expected
-from gpuwatch.model.nearest import advice, hint
+from gpuwatch.model.nearest import advice
 from gpuwatch.model.quantity import Duration, Size, duration, size
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 SECRETIVE = "receivers"  # of a key with this in its name no value is shown that may be a secret, wherever it was put
 OPEN = ("kind", "min_severity", "send_resolved", "pace", "receivers")  # the keys that are meant to hold none
-HARMLESS = re.compile(r"[a-z]{0,12}|\d{1,5}(?:\.\d+)?[a-z]{0,2}|True|False")  # a short word or a number: no address, no token
+HARMLESS = re.compile(r"[a-z]{0,12}|-?\d{1,5}(?:\.\d+)?[a-z]{0,2}|True|False")  # a short word or a number: no address, no token
 
 
 def convert(table: Mapping[str, Any], kind: type[T], origin: Mapping[str, Path], main: str, head: str = "") -> T:
     """Convert a table to its struct key by key, so that an error names the key and the value found."""
-    hints = get_type_hints(kind, include_extras=True)
+    types = get_type_hints(kind, include_extras=True)
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     values: dict[str, Any] = {}
     for key, value in table.items():
         name = f"{head}{key}"
         if key not in fields:
             raise ConfigError(blame(name, origin, main), name, unknown(key, fields))
-        values[fields[key].name] = convert_one(value, hints[fields[key].name], origin, main, name)
+        values[fields[key].name] = convert_one(value, types[fields[key].name], origin, main, name)
     for key, field in fields.items():
         if field.required and field.name not in values:
             raise ConfigError(blame(head.rstrip("."), origin, main), f"{head}{key}", "is missing, and it is required")
     return kind(**values)
 
 
-def convert_one(value: object, hint: Any, origin: Mapping[str, Path], main: str, name: str) -> object:
+def convert_one(value: object, wanted: Any, origin: Mapping[str, Path], main: str, name: str) -> object:
     """Convert one value to what its field wants; nested tables are converted by themselves."""
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+    if isinstance(wanted, type) and issubclass(wanted, msgspec.Struct):
         if not isinstance(value, dict):
             raise ConfigError(blame(name, origin, main), name, f"expected a table, found {shown(value, name)}")
-        return convert(value, hint, origin, main, f"{name}.")
-    inner, shape = get_args(hint), get_origin(hint)
+        return convert(value, wanted, origin, main, f"{name}.")
+    inner, shape = get_args(wanted), get_origin(wanted)
     if shape is dict:
         if not isinstance(value, dict):
             raise ConfigError(blame(name, origin, main), name, f"expected a table, found {shown(value, name)}")
@@ -52,29 +52,23 @@ def convert_one(value: object, hint: Any, origin: Mapping[str, Path], main: str,
             raise ConfigError(blame(name, origin, main), name, f"expected an array, found {shown(value, name)}")
         return [convert_one(item, inner[-1], origin, main, f"{name}[{index}]") for index, item in enumerate(value)]
     try:
-        found = cast("object", msgspec.convert(value, hint, dec_hook=from_text))
+        found = cast("object", msgspec.convert(value, wanted, dec_hook=from_text))
     except msgspec.ValidationError as error:
-        words = words_of(hint)
-        problem = among(words, value, name) if words else f"{expected(error)}, found {shown(value, name)}"
-        raise ConfigError(blame(name, origin, main), name, problem) from None
-    for least in getattr(hint, "__metadata__", ()):
+        words = words_of(wanted)
+        what = f"expected one of {', '.join(words)}" if words else expected(error)
+        raise ConfigError(blame(name, origin, main), name, f"{what}, found {shown(value, name)}") from None
+    for least in getattr(wanted, "__metadata__", ()):
         if isinstance(least, Least) and isinstance(found, (Duration, Size)) and found < from_text(type(found), least.text):
             problem = f'expected at least "{least.text}", found {shown(value, name)}'
             raise ConfigError(blame(name, origin, main), name, problem)
     return found
 
 
-def words_of(hint: object) -> list[str]:
+def words_of(wanted: object) -> list[str]:
     """Return the words of which a field takes one, none where it takes something else."""
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return [str(member.value) for member in hint]
-    return [str(word) for word in get_args(hint)] if get_origin(hint) is Literal else []
-
-
-def among(words: list[str], value: object, name: str) -> str:
-    """Say which words a field takes and what was found; in a receiver that is hinted at only where it is close to a word."""
-    near = hint(value, words) if isinstance(value, str) and value != "none" else ""  # "none" is like "name" in letters alone
-    return f"expected one of {', '.join(words)}, found {shown(value, name)}{near}"
+    if isinstance(wanted, type) and issubclass(wanted, Enum):
+        return [str(member.value) for member in wanted]
+    return [str(word) for word in get_args(wanted)] if get_origin(wanted) is Literal else []
 
 
 def from_text(kind: type, value: object) -> Duration | Size:

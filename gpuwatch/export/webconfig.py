@@ -99,7 +99,7 @@ def load(file: str) -> WebConfig:
 def section(file: str, name: str, table: object, keys: tuple[str, ...]) -> dict[str, Any]:
     """Check that this is a mapping with keys that we honour; raises ConfigError."""
     if not isinstance(table, dict):
-        raise ConfigError(file, name, "expected a mapping")
+        raise ConfigError(file, name, f"expected a mapping, found {of_kind(table)}")
     for key in table:
         place = f"{name}.{key}" if name else str(key)
         if key in NOT_OURS:
@@ -163,14 +163,19 @@ def load_clients(file: str, table: Mapping[str, Any], folder: Path, context: ssl
 def load_users(file: str, found: object) -> dict[str, bytes]:
     """Check the users and their hashes; raises ConfigError that names the user and not the hash."""
     if not isinstance(found, dict):
-        raise ConfigError(file, "basic_auth_users", "expected a mapping of user to bcrypt hash")
+        raise ConfigError(file, "basic_auth_users", f"expected a mapping of user to bcrypt hash, found {of_kind(found)}")
     users = {}
     for user, hashed in found.items():
         if not isinstance(hashed, str) or not BCRYPT.fullmatch(hashed):
             expected = "expected a bcrypt hash, as `htpasswd -nBC 10 USER` prints it"
-            raise ConfigError(file, f"basic_auth_users.{user}", expected)
+            raise ConfigError(file, f"basic_auth_users.{user}", f"{expected}, found {of_kind(hashed)} that is none")
         users[str(user)] = hashed.encode()
     return users
+
+
+def of_kind(found: object) -> str:
+    """Return what kind of thing was found; itself it may be a secret."""
+    return "text" if isinstance(found, str) else "a list" if isinstance(found, list) else "a value"
 
 
 def chosen(file: str, name: str, found: object, known: Mapping[str, Any]) -> Any:

@@ -11,12 +11,11 @@ from gpuwatch.config import Config, ConfigError, Route, convert, shown
 from gpuwatch.model.alert import Incident, Severity
 from gpuwatch.model.naming import SEVERITIES, Naming, no_severity
 from gpuwatch.model.nearest import advice
+from gpuwatch.model.quantity import in_units
 from gpuwatch.model.silence import Matcher
 from gpuwatch.notify.receivers import RECEIVERS
 from gpuwatch.notify.receivers.receiver import HttpReceiver, Keys, MistakeError, Options
 from gpuwatch.notify.receivers.secret import content
-
-SECRETS = ("url", "secret")  # keys whose value no error may show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +81,8 @@ def build(config: Config, place: str = "configuration", naming: Naming | None = 
     for index, table in enumerate(config.receivers):
         channel = one(table, place, f"receivers[{index}].")
         if channel.name in channels:
-            raise ConfigError(place, f"receivers[{index}].name", "is the name of an earlier receiver")
+            problem = f"is the name of an earlier receiver, too: found {shown(channel.name)} again, expected another"
+            raise ConfigError(place, f"receivers[{index}].name", problem)
         channels[channel.name] = channel
     for index, route in enumerate(config.routes):
         check_route(route, channels, place, f"routes[{index}].", naming)
@@ -98,15 +98,12 @@ def one(table: Mapping[str, Any], place: str, head: str) -> Channel:
         raise ConfigError(
             place, f"{head}kind", f"expected a kind of receiver, found {shown(kind, f'{head}kind')}{advice(str(kind), RECEIVERS)}"
         )
-    for name in SECRETS:
-        if not isinstance(table.get(name, ""), str):
-            raise ConfigError(place, f"{head}{name}", "expected text in quotes")  # the value found is a secret
     receiver = RECEIVERS[kind]
     keys: Keys = convert(table, receiver.keys, {}, place, head)
     if not keys.name.strip():
         raise ConfigError(place, f"{head}name", "is empty; it is what routes and messages call this receiver")
     if keys.pace < 0 or keys.pace > 3600:
-        raise ConfigError(place, f"{head}pace", f"expected at most 1h between two messages, found {keys.pace:g} s")
+        raise ConfigError(place, f"{head}pace", f"expected at most 1h between two messages, found {in_units(keys.pace)}")
     try:
         options = receiver.configure(keys)
         tls = trust(options)

@@ -303,7 +303,8 @@ class Store:
     def _state_file(self, options: config.Store) -> Path:
         """Return where the alert memory lies: `options.state`, else beside the history's file."""
         if options.state and not Path(options.state).is_absolute():
-            problem = "expected the whole path of a file, such as /var/lib/gpuwatch/state.db"
+            whole = "expected the whole path of a file, such as /var/lib/gpuwatch/state.db"
+            problem = f"{whole}, found {config.shown(options.state)}"
             raise ConfigError("configuration", "store.state", problem)
         if options.state:
             return Path(options.state)

@@ -94,7 +94,8 @@ class Database:
             parsed = make_url(url)
             self.path = Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
             if self.path is not None and not self.path.is_absolute():
-                whole = "expected the whole path of a file, after four slashes: sqlite:////var/lib/gpuwatch/gpuwatch.db"
+                form = "sqlite:////var/lib/gpuwatch/gpuwatch.db"
+                whole = f"expected the whole path of a file, after four slashes: {form}, found one that does not begin with /"
                 raise ConfigError("configuration", "store.url", whole)
             self._engine = sqlite(self.path) if self.path else remote(url)
         except ImportError as error:

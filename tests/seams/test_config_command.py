@@ -308,7 +308,7 @@ def test_check_names_the_file_and_the_key_of_a_receiver(
     key = receiver.partition(" ")[0]
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"{tmp_path / 'gpuwatch.toml'}: receivers[0].{key}: ")
-    assert line.endswith("did you mean critical?" if key == "min_severity" else ("No such file or directory", "regular file"))
+    assert line.endswith('critical, found "critcal"' if key == "min_severity" else ("No such file or directory", "regular file"))
 
 
 def test_the_file_may_be_named_without_its_option_but_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

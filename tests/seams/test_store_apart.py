@@ -62,7 +62,7 @@ def test_a_link_between_folders_is_seen_before_there_is_a_file(tmp_path: Path) -
 def test_an_alert_memory_by_a_part_of_a_path_is_refused_by_its_own_key(tmp_path: Path) -> None:
     assert refusal(tmp_path / "gpuwatch.db", "state.db") == (
         "store.state",
-        "expected the whole path of a file, such as /var/lib/gpuwatch/state.db",
+        'expected the whole path of a file, such as /var/lib/gpuwatch/state.db, found "state.db"',
     )
 
 

@@ -57,15 +57,24 @@ def configure(keys: receiver.Keys) -> Options:
 
 def check_url(where: str, url: str) -> None:
     """Refuse what is no http(s) address; the words do not show it, since an address can be a secret."""
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        good = False
-    if not good or any(char.isspace() or not char.isprintable() for char in url):
-        raise MistakeError(where, 'expected an address such as "https://host/path"')
+    if problem := flaw(url):
+        raise MistakeError(where, f'expected an address such as "https://host/path", found {problem}')
+    parts = urlsplit(url)
     if parts.username is not None or parts.password is not None:
         raise MistakeError(where, "has a user or password in it, which is not supported; sign with secret instead")
+
+
+def flaw(url: str) -> str:
+    """Return what keeps text from being an http(s) address, "" where nothing does."""
+    if any(char.isspace() or not char.isprintable() for char in url):
+        return "one with a space or a character that is not printed"
+    if not url.lower().startswith(("https://", "http://")):
+        return "text that does not begin with https:// or http://"
+    try:
+        host, port = urlsplit(url).hostname, urlsplit(url).port
+    except ValueError:
+        return "one whose host or port is none"
+    return "one without a host" if not host else "one with port 0" if port == 0 else ""
 
 
 def signing_key(where: str, text: str) -> bytes:
