@@ -74,6 +74,7 @@ def dispatch(words: Sequence[str]) -> int:
         description=usage.folded(module.__doc__ or ""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.register("action", None, usage.Once)
     module.add(parser)
     options = usage.options_of(parser)
     if strange := usage.unknown_option(words[1:], options):

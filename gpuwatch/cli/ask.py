@@ -104,8 +104,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def client(args: argparse.Namespace) -> Client:
     """Return the client for the daemon that was named, or for the one of this user, or of this host."""
-    if args.host and args.socket:
-        raise config.ConfigError("--socket", "", "a daemon is asked by --socket or by --host, not by both")
+    named = [name for name in ("socket", "host", "config") if getattr(args, name)]
+    if len(named) > 1:
+        raise config.ConfigError(f"--{named[0]}", "", f"names a daemon, and so does --{named[1]}: one is asked")
     where = args.host or (str(Path(args.socket).absolute()) if args.socket else nearest(args.config))
     if args.ca_file:  # also where no TLS will ask for it
         try:

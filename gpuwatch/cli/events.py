@@ -48,6 +48,7 @@ from gpuwatch.model.moment import stamp
 from gpuwatch.sources.kernel import Dating, Saved, is_of_log, lines, saved_events
 
 PLACE = "gpuwatch events"
+OF_DAEMON = ("since", "until", "gpu", "socket", "host", "config", "password_file", "ca_file")  # no option of a file
 PLAIN = {**ask.WRONG, 503: NOT_REACHABLE}  # answers whose words are for whoever asks
 ERRORS = ("NVRM: Xid (", "SXid (PCI:", "fallen off the bus")  # what tells of an error of the driver, whatever stands before it
 READ = frozenset({"xid", "sxid", "off_bus"})  # what comes of these
@@ -82,8 +83,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--limit", "", f"expected a number from 1 to 10000, got {args.limit}")
     if args.file is None:
         return of_daemon(args)
-    if any(one is not None for one in (args.since, args.until, args.gpu)):
-        raise ConfigError("--file", "", "a saved log is read whole: --since, --until and --gpu are for a daemon")
+    if asked := [name for name in OF_DAEMON if getattr(args, name) is not None]:
+        raise ConfigError("--file", "", f"a saved log is read whole: --{asked[0].replace('_', '-')} is for a daemon")
     return of_file(args)
 
 

@@ -42,6 +42,21 @@ def options_of(parser: argparse.ArgumentParser) -> list[str]:
     return ["--help", *OPTION.findall(parser.format_usage())]
 
 
+class Once(argparse.Action):
+    """Takes the value of an option that may come once: argparse's own lets the last win, and says nothing of the others."""
+
+    is_given = False
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option_string: str | None = None
+    ) -> None:
+        """Keep the value; a second one is the caller's mistake."""
+        if self.is_given and option_string is not None:
+            parser.error(f"{option_string} is given twice; one value is taken")
+        self.is_given = True
+        setattr(namespace, self.dest, values)
+
+
 def one_of(names: Sequence[str]) -> Callable[[str], str]:
     """Return what takes one of these words for a value of an option; argparse's own `choices` lists all and hints at none."""
 

@@ -151,7 +151,12 @@ def test_a_gpu_is_found_by_index_uuid_and_address_in_any_spelling(
         (
             ["--file", "x", "--gpu", "1"],
             2,
-            "gpuwatch events: --file: a saved log is read whole: --since, --until and --gpu are for a daemon\n",
+            "gpuwatch events: --file: a saved log is read whole: --gpu is for a daemon\n",
+        ),
+        (
+            ["--file", "x", "--password-file", "y"],
+            2,
+            "gpuwatch events: --file: a saved log is read whole: --password-file is for a daemon\n",
         ),
         (["--file", "/no/such/log"], 2, "gpuwatch events: --file: /no/such/log: No such file or directory\n"),
     ],
@@ -160,7 +165,8 @@ def test_what_cannot_be_asked_is_said_in_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, said: str
 ) -> None:
     with serving(tmp_path) as served:
-        assert main(["events", "--socket", str(served.path), *words]) == code
+        where = [] if "--file" in words else ["--socket", str(served.path)]
+        assert main(["events", *where, *words]) == code
     assert capsys.readouterr().err == said
 
 

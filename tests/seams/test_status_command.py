@@ -69,9 +69,10 @@ WELL = {
 }
 
 
-def test_two_daemons_are_not_asked_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["status", "--socket", "/nowhere", "--host", "localhost"]) == 2
-    assert "by --socket or by --host, not by both" in capsys.readouterr().err
+@pytest.mark.parametrize(("one", "other"), [("socket", "host"), ("socket", "config"), ("host", "config")])
+def test_two_daemons_are_not_asked_at_once(capsys: pytest.CaptureFixture[str], one: str, other: str) -> None:
+    assert main(["status", f"--{other}", "/nowhere", f"--{one}", "localhost"]) == 2
+    assert capsys.readouterr().err == f"gpuwatch status: --{one}: names a daemon, and so does --{other}: one is asked\n"
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]], ids=["for people", "as JSON"])

@@ -79,3 +79,12 @@ def test_help_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     text, _, examples = capsys.readouterr().out.partition("\nexample: ")
     options = examples.partition("\n\n")[2]
     assert [line for line in (text + "\n" + options).splitlines() if len(line) > 80] == []
+
+
+def test_an_option_that_comes_twice_is_refused_and_one_that_may_come_often_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["history", "power_watts", "--since", "1h", "--label", "a=1", "--label", "b=2", "--since", "2h"])
+    assert (ended.value.code, capsys.readouterr().err.splitlines()[-1]) == (
+        2,
+        "gpuwatch history: error: --since is given twice; one value is taken",
+    )
