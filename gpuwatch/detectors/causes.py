@@ -100,9 +100,13 @@ NO_DRIVER: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
     }
 )
-
-
+NO_PATH = "look at the disk, its cable and what it hangs on (nvme list-subsys); again: replace it"
 UNTOLD = "see why the module does not load: dmesg, modprobe nvidia, dkms status"
+
+
+def is_path(event: Event) -> bool:
+    """Say whether it tells of the paths to a disk, and of no array."""
+    return event.kind == "raid_failure" and "path" in event.facts
 
 
 def is_recovery(event: Event) -> bool:
@@ -124,7 +128,7 @@ def label(event: Event) -> str:
     if event.kind == "sxid":
         link = event.facts.get("link", "")
         return f"SXid {event.code}" + (f" link {link}" if link else "")
-    return event.kind
+    return "no_path" if is_path(event) else event.kind
 
 
 def title(event: Event) -> str:
@@ -133,6 +137,10 @@ def title(event: Event) -> str:
         return f"{label(event)} {xid(event.code).name}"
     if event.kind == "no_driver" and (known := NO_DRIVER.get(event.facts.get("why", ""))):
         return known[0]
+    if event.kind == "raid_failure" and event.key:  # the array, since a story may be that of the disk below it
+        member = event.facts.get("member", "")
+        what = f"RAID {event.key} lost {member}" if member else f"RAID {event.key} failed"
+        return f"No path to {event.key} is left" if is_path(event) else what
     return label(event) if event.kind == "sxid" else KINDS[event.kind].help.rstrip(".")
 
 
@@ -142,6 +150,8 @@ def action(kind: str, code: int | None, facts: Mapping[str, str]) -> str:
         return NO_DRIVER.get(facts.get("why", ""), ("", UNTOLD))[1]
     if kind == "sxid":
         return SWITCH.get(facts.get("fatal", ""), SWITCH["no"])
+    if kind == "raid_failure" and "path" in facts:
+        return NO_PATH
     return xid(code).action if kind == "xid" and code is not None else ACTIONS.get(kind, "")
 
 
@@ -156,6 +166,8 @@ def rank(event: Event) -> int:
         return LINK if event.severity is Severity.CRITICAL else OTHER
     if event.kind == "ecc":
         return BROKEN if event.severity is Severity.CRITICAL else CONTAINED
+    if is_path(event):
+        return OTHER  # what an array above it lost by that is graver
     grade = {Severity.CRITICAL: GRAVE, Severity.WARNING: OTHER, Severity.INFO: ASIDE}[event.severity]
     return KIND_RANKS.get(event.kind, grade)
 

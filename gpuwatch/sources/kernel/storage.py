@@ -88,7 +88,8 @@ def of_nvme(text: str) -> Found | None:
 def of_disks(text: str) -> Found | None:
     """Read what block layer and RAID say."""
     if path := NO_PATH.match(text):  # "available": I/O fails; "usable": it waits for a path
-        return Found("raid_failure", Severity.CRITICAL if path[2] == "available" else Severity.WARNING, path[1])
+        severity = Severity.CRITICAL if path[2] == "available" else Severity.WARNING
+        return Found("raid_failure", severity, path[1], facts={"path": path[2]})
     if member := MEMBER.match(text):
         return Found("raid_failure", Severity.CRITICAL, member[1], facts={"member": member[2].rstrip(",")})
     if broken := BROKEN.match(text):

@@ -60,7 +60,9 @@ STORIES: dict[str, list[Told]] = {
     ],
     "journald-json-export.jsonl": [Told(CRITICAL, "gpu 0000:b3:00.0", "Xid 119", 1, "Xid 154 x1")],
     "kernel-oops.log": [Told(WARNING, "host kernel_oops", "kernel_oops", 1)],
-    "md-raid-no-path.log": [Told(CRITICAL, "disk nvme0", "raid_failure", 11, "fs_readonly x1")],  # 1, its 9 repeats, the array
+    "md-raid-no-path.log": [
+        Told(CRITICAL, "disk nvme0", "raid_failure", 1, "no_path x10, fs_readonly x1")
+    ],  # of paths 1 and its 9 repeats
     "nccl-segfault-iso.log": [Told(WARNING, "host segfault", "segfault", 2)],
     "negative-not-an-xid.log": [Told(WARNING, "gpu 0000:05:00.0", "Xid 99999", 1)],
     "negative-sshd-noise-syslog.log": [],
@@ -160,10 +162,11 @@ def test_lost_records_are_counted(recorded: Path) -> None:
     assert sum(event.count for event in found if event.kind == "log_lost") == 84
 
 
-def test_one_incident_of_lines_with_and_without_a_year_is_one_story_in_the_words_of_its_disk(recorded: Path) -> None:
+def test_one_incident_of_lines_with_and_without_a_year_is_one_story_of_the_array_that_was_lost(recorded: Path) -> None:
     with (recorded / "gpu/kmsg/md-raid-no-path.log").open("rb") as log:
         (story,) = retold(replay(lines(log), NOW + 365 * 86400.0))  # a year later it is the same incident
-    assert (story.last - story.began, story.words) == (2.0, "block nvme0n1: no available path - failing I/O")
+    assert (story.last - story.began, story.words) == (2.0, "md/raid0md0: Disk failure on nvme0n1p1 detected, failing array.")
+    assert (story.thing, story.title) == ("disk nvme0", "RAID md0 lost nvme0n1p1")
 
 
 @pytest.mark.parametrize(("name", "remedy"), [("dkms-module-missing.log", "headers"), ("nouveau-owns-device.log", "unload")])
