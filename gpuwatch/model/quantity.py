@@ -34,7 +34,10 @@ def in_units(value: float) -> str:
     units = BYTES if isinstance(value, Size) else SECONDS
     found = [(unit, length) for unit, length in units.items() if value >= length and value % length == 0]
     unit, length = found[-1] if found else next(iter(units.items())) if isinstance(value, Size) else ("s", 1.0)
-    return f"{value / length:g}{unit}" if isinstance(value, Duration) else f"{int(value / length)}{unit}"
+    if isinstance(value, Size):
+        return f"{value // int(length)}{unit}"
+    digits = f"{value / length:.9f}".rstrip("0").rstrip(".")  # "g" would round, and write what no file may have: 3.15e+08
+    return f"{digits}{unit}"
 
 
 def size(text: str) -> Size:
