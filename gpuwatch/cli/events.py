@@ -52,17 +52,19 @@ OF_DAEMON = ("since", "until", "gpu", "socket", "host", "config", "password_file
 PLAIN = {**ask.WRONG, 503: NOT_REACHABLE}  # answers whose words are for whoever asks
 ERRORS = ("NVRM: Xid (", "SXid (PCI:", "fallen off the bus")  # what tells of an error of the driver, whatever stands before it
 READ = frozenset({"xid", "sxid", "off_bus"})  # what comes of these
-LONGEST = 6  # bytes of a start
+LONGEST = 8  # bytes of a start
 PACKED: tuple[tuple[re.Pattern[bytes], Callable[[Any], Any]], ...] = (  # by their start
     (re.compile(rb"\x1f\x8b"), gzip.open),
     (re.compile(rb"BZh[1-9]"), bz2.open),
     (re.compile(rb"\xfd7zXZ\0"), lzma.open),
 )
-STRANGE: tuple[tuple[bytes, str], ...] = (  # packed by what Python does not read: the command that does
-    (b"\x28\xb5\x2f\xfd", "zstdcat"),
-    (b"\x04\x22\x4d\x18", "lz4cat"),
-    (b"PK\x03\x04", "unzip -p"),
-    (b"LPKSHHRH", "journalctl --file"),
+STRANGE: tuple[tuple[bytes, str, str], ...] = (  # what is not read here, by its start: what it is, and the command that reads it
+    (b"\x28\xb5\x2f\xfd", "packed by zstd", "zstdcat"),
+    (b"\x04\x22\x4d\x18", "packed by lz4", "lz4cat"),
+    (b"\x1f\x9d", "packed by compress", "zcat"),
+    (b"LZIP", "packed by lzip", "lzip -dc"),
+    (b"PK\x03\x04", "a ZIP archive", "unzip -p"),
+    (b"LPKSHHRH", "a journal of systemd", "journalctl --file"),
 )
 
 
@@ -212,7 +214,7 @@ def opened(name: str) -> contextlib.AbstractContextManager[BinaryIO]:
     if name == "-" and sys.stdin is None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     if name == "-":
-        return contextlib.nullcontext(unpacked(sys.stdin.buffer))
+        return contextlib.nullcontext(unpacked(sys.stdin.buffer, "standard input"))
     path = Path(name)
     if path.is_fifo():  # to open it waits for a writer, and who forgot to start one would wonder
         print(f"{PLACE}: {printable(name)} is a FIFO: waiting for whoever writes to it", file=sys.stderr)
@@ -223,15 +225,16 @@ def opened(name: str) -> contextlib.AbstractContextManager[BinaryIO]:
 def whole(path: Path) -> Iterator[BinaryIO]:
     """Open a file."""
     with path.open("rb") as file:
-        yield unpacked(file)
+        yield unpacked(file, str(path))
 
 
-def unpacked(file: BinaryIO) -> BinaryIO:
-    """Return what is in a packed file, or the file."""
+def unpacked(file: BinaryIO, name: str) -> BinaryIO:
+    """Return what is in a packed file, or the file; raises ConfigError for what is read by another program."""
     buffer = file if isinstance(file, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", file))
     start = buffer.peek(LONGEST)
-    if (command := next((one for head, one in STRANGE if buffer.peek(len(head)).startswith(head)), None)) is not None:
-        raise ConfigError("--file", "", f"it is packed in a way that is not read here: {command} FILE | {PLACE} --file -")
+    for head, what, command in STRANGE:
+        if start.startswith(head):
+            raise ConfigError("--file", "", f"{name}: it is {what}, which is not read here: {command} FILE | {PLACE} --file -")
     unpack = next((one for pattern, one in PACKED if pattern.match(start)), None)
     return buffer if unpack is None else cast("BinaryIO", unpack(buffer))
 

@@ -236,15 +236,21 @@ def test_empty_standard_input_is_no_quiet_log(monkeypatch: pytest.MonkeyPatch, c
 
 
 @pytest.mark.parametrize(
-    ("start", "command"), [(b"\x28\xb5\x2f\xfd", "zstdcat"), (b"LPKSHHRH", "journalctl --file"), (b"PK\x03\x04", "unzip -p")]
+    ("start", "said"),
+    [
+        (b"\x28\xb5\x2f\xfd", "packed by zstd, which is not read here: zstdcat FILE | gpuwatch events --file -"),
+        (b"\x1f\x9d\x90", "packed by compress, which is not read here: zcat FILE | gpuwatch events --file -"),
+        (b"LPKSHHRH", "a journal of systemd, which is not read here: journalctl --file FILE | gpuwatch events --file -"),
+        (b"PK\x03\x04", "a ZIP archive, which is not read here: unzip -p FILE | gpuwatch events --file -"),
+    ],
 )
-def test_what_is_packed_otherwise_is_refused_with_the_command_that_reads_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], start: bytes, command: str
+def test_what_another_program_reads_is_refused_with_what_it_is_and_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], start: bytes, said: str
 ) -> None:
     log = tmp_path / "kern.log.zst"
     log.write_bytes(start + bytes(range(256)))
     assert main(["events", "--file", str(log)]) == 2
-    assert f"{command} FILE | gpuwatch events --file -" in capsys.readouterr().err
+    assert capsys.readouterr() == ("", f"gpuwatch events: --file: {log}: it is {said}\n")
 
 
 @pytest.mark.parametrize("start", [b"BZ", b"BZh0", b"\xfd7", b"\xfd7zXZ"])
