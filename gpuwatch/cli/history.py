@@ -32,7 +32,7 @@ from gpuwatch.model.quantity import BYTES
 PLACE = "gpuwatch history"
 ROWS = 400  # of a table, unless more are asked for
 COLUMNS = 12  # of a table
-WIDTH, ROOM = 24, 120  # characters of a heading at least, and of all together where they may be longer
+WIDTH, ROOM = 24, 120  # characters of a heading, and of all together, beyond which they are cut as far as they can be told apart
 DIGITS = 6  # of the largest number of a column
 PLAIN = {**ask.WRONG, 404: CALLERS_MISTAKE, 503: NOT_REACHABLE}  # answers whose words are for whoever asks
 NOTHING = "-"
@@ -130,7 +130,7 @@ def table(columns: Sequence[Line], found: HistoryDocument) -> Iterator[str]:
     spread = "; lowest and highest in brackets" if found.step > 10 and len(columns) == 1 else ""
     unit = f" in {first.unit}" if first.unit else ""
     yield printable(f"{first.subject}.{first.metric}{of}{unit}, {first.keep} of {found.step:g} s{spread}", 400)
-    headings = [heading(one, columns) for one in columns]
+    headings = apart([heading(one, columns) for one in columns], [one.key for one in columns])
     rows: dict[float, list[str]] = {at: [NOTHING] * len(columns) for at in moments(columns, found.step)}
     for place, one in enumerate(columns):
         form = Form([number for _, *numbers in one.points for number in numbers if number is not None], one.unit)
@@ -161,6 +161,18 @@ def moments(columns: Sequence[Line], step: float) -> list[float]:
     return times
 
 
+def apart(headings: Sequence[str], keys: Sequence[str]) -> list[str]:
+    """Return headings that are cut, but not so short that two are one; with their keys where they are one as a whole."""
+    whole = [
+        printable(f"{text} {key}" if key and headings.count(text) > 1 else text, 400)
+        for text, key in zip(headings, keys, strict=True)
+    ]
+    least = max(WIDTH, ROOM // len(whole))
+    different = len(set(whole))
+    room = next((size for size in range(least, 400) if len({printable(text, size) for text in whole}) == different), 400)
+    return [printable(text, room) for text in whole]
+
+
 def heading(one: Line, columns: Sequence[Line]) -> str:
     """Return what a column is of: its GPU or its labels, and the member of the family, as far as the columns differ in it.
 
@@ -175,7 +187,7 @@ def heading(one: Line, columns: Sequence[Line]) -> str:
     words += [called(name, one.labels[name]) for name in differ]
     if not words:
         words = [called(name, value) for name, value in one.labels.items() if name != "uuid" and value]
-    return printable(" ".join(words) or one.key or one.subject, max(WIDTH, ROOM // len(columns)))
+    return " ".join(words) or one.key or one.subject
 
 
 def called(name: str, value: str) -> str:

@@ -1,6 +1,6 @@
 """The table of a history: a line for each moment at which something was known, and columns that can be told apart."""
 
-from gpuwatch.cli.history import heading, table
+from gpuwatch.cli.history import apart, heading, table
 from gpuwatch.export.history import HistoryDocument, Line
 
 
@@ -45,3 +45,14 @@ def test_headings_say_what_the_columns_differ_in() -> None:
     many = [line([], labels={"gpu": str(index), "uuid": f"GPU-{index}", "fan": "0"}) for index in range(8)]
     assert [heading(one, many) for one in many] == [f"GPU {index}" for index in range(8)]
     assert heading(many[0], many[:1]) == "GPU 0 fan 0"
+
+
+def test_headings_are_cut_as_far_as_they_can_be_told_apart() -> None:
+    rule = "host_rebooted_unexpectedly"
+    assert apart([f"{rule} critical", f"{rule} warning"], ["", ""]) == [f"{rule} critical", f"{rule} warning"]
+    many = [f"recovering gpu_overheating GPU {index} warning" for index in range(8)]
+    assert apart(many, [""] * 8) == [f"recovering gpu_overheating GPU {index}…" for index in range(8)]
+
+
+def test_two_cards_that_had_one_index_are_told_apart_by_their_keys() -> None:
+    assert apart(["GPU 0", "GPU 0", "GPU 1"], ["GPU-a", "GPU-b", "GPU-c"]) == ["GPU 0 GPU-a", "GPU 0 GPU-b", "GPU 1"]
