@@ -127,8 +127,9 @@ def wanted(query: Mapping[str, str], now: float) -> Question:
     members = {name for metric in metrics for name, _ in metric.labels if name not in NAMES}
     for name in labels:
         if name not in members and name not in LABELS:
-            known = ", ".join([*NAMES, *metrics[0].subject.labels, *sorted(members)])
-            raise ValueError(f"{name[:40]!r} is not known here; for {query['metric'][:100]} known are {known}")
+            labelled = ", ".join([*metrics[0].subject.labels, *sorted(members)]) or "none"
+            words = f"the labels of {query['metric'][:100]} are {labelled}; beside them there are {', '.join(NAMES)}"
+            raise ValueError(f"{name[:40]!r} is not known here: {words}")
     since, until = span(query, now, SINCE, "0s")
     return Question(
         metrics=chosen(metrics, {name: value for name, value in labels.items() if name in members}),

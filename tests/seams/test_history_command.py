@@ -201,7 +201,7 @@ def test_where_there_is_nothing_it_says_why(store: Store, served: Served, capsys
             ["power_watts", "--label", "gpu=0", "--label", "gpu=1"],
             "gpuwatch history: --label: gpu is given twice; one value is looked for\n",
         ),
-        (["power_watts", "--label", "sinse=x"], "gpuwatch history: 'sinse' is not known here; for power_watts known are "),
+        (["power_watts", "--label", "sinse=x"], "gpuwatch history: 'sinse' is not known here: the labels of power_watts are "),
         (
             ["power_watts", "--label", "uuid=\udcff"],
             "gpuwatch history: the history has no gpu with uuid=\\udcff; it has gpu=0",

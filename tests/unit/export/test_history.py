@@ -17,6 +17,8 @@ from tests.fakes import page_view
 from tests.fakes.clock import FakeClock
 from tests.fakes.happenings import xid
 
+OTHERS = "metric, target, since, until, limit"
+
 KEY = f"3/{page_view.uuid(3)}"  # of a GPU in the view
 VIEW = page_view.big_host()
 NOW = FakeClock().wall()
@@ -129,7 +131,7 @@ def test_a_family_is_all_its_members_or_those_with_a_label() -> None:
         ({"metric": "power_watts", "limit": "9" * 5000}, f"limit: expected a number from 10 to 10000, got '{'9' * 40}'"),
         (
             {"metric": "temperature_celsius", "sinse": "1"},
-            "'sinse' is not known here; for temperature_celsius known are metric, target, since, until, limit, gpu, uuid, sensor",
+            f"'sinse' is not known here: the labels of temperature_celsius are gpu, uuid, sensor; beside them there are {OTHERS}",
         ),
         ({"metric": "temperature_celsius", "sensor": "x"}, "no member has sensor=x; there are sensor=core; sensor=memory"),
     ],
