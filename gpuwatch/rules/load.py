@@ -68,7 +68,7 @@ def load(folder: Path, overrides: Mapping[str, Any], name: str) -> tuple[Rule, .
             tables[rule] = place, as_table(table, place)
     for rule in overrides:
         if rule not in tables:
-            raise Place(name, f"rules.{rule}").error(f"is not a known rule{hint(rule, tables)}")
+            raise Place(name, f"rules.{rule}").error(f"is not a known rule{advice(rule, tables)}")
     rules = (
         build(rule, table, place, as_table(overrides.get(rule, {}), Place(name, f"rules.{rule}")), Place(name, f"rules.{rule}"))
         for rule, (place, table) in tables.items()

@@ -160,6 +160,7 @@ def test_a_mistake_in_a_rule_is_named(tmp_path: Path, change: tuple[str, str], m
     ("over", "message"),
     [
         ({"hott": {}}, "rules.hott: is not a known rule; did you mean hot?"),
+        ({"zzz": {}}, "rules.zzz: is not a known rule; known are hot"),
         ({"hot": 5}, "rules.hot: expected a table, found 5"),
         ({"hot": {"treshold": 5}}, "rules.hot.treshold: is not a known key; did you mean threshold?"),
         ({"hot": {"threshold": "5m"}}, 'rules.hot.threshold: expected a plain number, found "5m"'),
