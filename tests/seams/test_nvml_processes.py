@@ -245,9 +245,9 @@ def test_a_list_that_this_gpu_does_not_have_is_not_asked_for_again(
 def test_a_lost_gpu_loses_its_processes_and_no_call_is_made(fake: FakeNvml, crowd: Crowd, worker: NvmlWorker) -> None:
     crowd.run(100)
     fake.processes(0, [Process(100)])
-    worker.ask(Tier.NORMAL)
+    worker.until(Tier.NORMAL, lambda found: COMPUTE in found.of(GPU, Tier.NORMAL)[fake.uuid(0)].values)
     fake.fail(LISTS["graphics"], 15, gpu=0)
-    round_ = worker.ask(Tier.NORMAL)
+    round_ = worker.until(Tier.NORMAL, lambda found: COMPUTE in found.of(GPU, Tier.NORMAL)[fake.uuid(0)].absent)
     reading = round_.of(GPU, Tier.NORMAL)[fake.uuid(0)]
     assert (fault_of(reading), reading.absent[COMPUTE]) == (("lost", 15), Absence.LOST)
     assert set() == ended(round_)
