@@ -24,6 +24,8 @@ from tests.fakes.until import PATIENCE, until
 Labels = Mapping[str, str]
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
+DEAR = 0.08  # seconds between two looks at a page, at first: each costs the daemon and us some milliseconds
+
 
 class Page:
     """One scrape: `value(name, **labels)` finds the one series that has these labels.
@@ -154,7 +156,7 @@ class Running:
             pages[:] = [self.page()]
             return is_true(pages[0])
 
-        until(came, seconds, lambda: f"; the log:\n{self.said()}\nthe page:\n{pages[0].text[-3000:]}")
+        until(came, seconds, pause=DEAR, said=lambda: f"; the log:\n{self.said()}\nthe page:\n{pages[0].text[-3000:]}")
         return pages[0]
 
     def said(self) -> str:
